@@ -249,6 +249,12 @@ bitflags! {
     pub struct MemFlags: u8 {
         /// The key is valid for one message of the peer; see docs/adapter.md, section 5.
         const ONE_TOUCH = 1 << 0;
+        /// The request names the present key of the region or window, with its instance, and is
+        /// refused if that is another one. Without this, the request chooses the instance. For
+        /// devices with [`crate::admin::DeviceFeatures::KEY_OPTIONS`].
+        const SAME_KEY = 1 << 1;
+        /// As [`crate::admin::MrFlags::NO_LOCAL_READ`], for a REG_MR.
+        const NO_LOCAL_READ = 1 << 2;
     }
 }
 

@@ -81,6 +81,9 @@ bitflags! {
         const TOE = 1 << 9;
         /// [`CQ_HOLDING`], of the device.
         const HOLDING_CQ = 1 << 10;
+        /// [`QpReqFlags::NO_SQ_KEYS`], [`QpReqFlags::WINDOWS_ONLY`], `NO_LOCAL_READ` in
+        /// [`MrReq::flags`], and `SAME_KEY` of bindings, of the device.
+        const KEY_OPTIONS = 1 << 11;
     }
 }
 
@@ -167,7 +170,7 @@ pub struct PdResp {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct MrReq {
-    /// [`crate::admin::MrFlags`], of which `ONE_TOUCH` alone is for users.
+    /// [`crate::admin::MrFlags`], of which `ONE_TOUCH` and `NO_LOCAL_READ` are for users.
     pub flags: U32,
     /// Zero.
     pub reserved: U32,
@@ -270,6 +273,10 @@ bitflags! {
         const REACTIVE = 1 << 1;
         /// [`crate::admin::QpFlags::PUSH`].
         const PUSH = 1 << 2;
+        /// [`crate::admin::QpFlags::NO_SQ_KEYS`].
+        const NO_SQ_KEYS = 1 << 3;
+        /// [`crate::admin::QpFlags::WINDOWS_ONLY`].
+        const WINDOWS_ONLY = 1 << 4;
     }
 }
 

@@ -21,6 +21,9 @@ bitflags! {
         /// All pages must be memory that the adapter reaches. Otherwise BAD_ADDRESS. (Without this,
         /// accesses to what it does not reach fail.)
         const PRESENT = 1 << 2;
+        /// Work requests of its PD cannot send from the region. (Without this, each region can be a
+        /// source.) REREG_MR keeps it. For devices with [`super::DeviceFeatures::KEY_OPTIONS`].
+        const NO_LOCAL_READ = 1 << 3;
     }
 }
 

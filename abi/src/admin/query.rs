@@ -146,6 +146,10 @@ bitflags! {
         const SPREADS = 1 << 3;
         /// [`super::CqFlags::HOLDING`].
         const HOLDING_CQ = 1 << 4;
+        /// [`super::QpFlags::NO_SQ_KEYS`], [`super::QpFlags::WINDOWS_ONLY`],
+        /// [`super::MrFlags::NO_LOCAL_READ`], [`crate::sq::MemFlags::NO_LOCAL_READ`] and
+        /// [`crate::sq::MemFlags::SAME_KEY`].
+        const KEY_OPTIONS = 1 << 5;
     }
 }
 

@@ -194,6 +194,12 @@ bitflags! {
         /// segment with the flag PSH. Without this flag, it completes when it is full, or at the
         /// end of the stream.
         const PUSH = 1 << 4;
+        /// The send queue makes no keys valid: REG_MR, BIND_MW and SEND_CMD are refused. For
+        /// devices with [`super::DeviceFeatures::KEY_OPTIONS`].
+        const NO_SQ_KEYS = 1 << 5;
+        /// The peer reaches memory by windows and command regions only, not by regions. For
+        /// devices with [`super::DeviceFeatures::KEY_OPTIONS`].
+        const WINDOWS_ONLY = 1 << 6;
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::Key;
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::direct::Await;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
@@ -40,6 +41,9 @@ pub(crate) fn run<H: Host>(
     raw: &[u8],
 ) -> Result<Settled, Denied> {
     here.slice.charge(cost::KEY);
+    if qp.has(QpFlags::NO_SQ_KEYS) && matches!(send.opcode, Opcode::RegMr | Opcode::BindMw) {
+        return Err(Denied::Rights);
+    }
     match send.opcode {
         Opcode::LocalInv => {
             here.tpt.invalidate(send.rkey, qp.user(), false)?;
@@ -76,12 +80,14 @@ pub(crate) fn run<H: Host>(
         }
         _ => {
             let seg: &BindMwSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
+            let flags = MemFlags::from_bits_truncate(seg.flags);
             let wanted = Binding {
                 lkey: seg.lkey,
                 addr: send.raddr,
                 length: seg.length.get(),
                 access: Access::from_bits_truncate(seg.access.get()),
-                one_touch: MemFlags::from_bits_truncate(seg.flags).contains(MemFlags::ONE_TOUCH),
+                one_touch: flags.contains(MemFlags::ONE_TOUCH),
+                same_key: flags.contains(MemFlags::SAME_KEY),
             };
             Ok(match here.tpt.bind(send.rkey, qp.user(), &wanted)? {
                 Bound::Fresh => Settled::Now,
@@ -108,7 +114,8 @@ pub(crate) fn end_key<H: Host>(
 /// Creates the region of a SEND_CMD, whose WQE is `raw`. Returns its key.
 ///
 /// # Errors
-/// Returns the check that failed: [`Denied::Kind`] if the QP has no commands, [`Denied::Bounds`] if
+/// Returns the check that failed: [`Denied::Rights`] if the QP's send queue makes no keys valid,
+/// [`Denied::Kind`] if the QP has no commands, [`Denied::Bounds`] if
 /// the key's place is not in the message, [`Denied::Foreign`] for guest addresses of a user's QP,
 /// [`Denied::Full`] if too many commands wait for a response.
 pub(crate) fn open_command<H: Host>(
@@ -117,6 +124,9 @@ pub(crate) fn open_command<H: Host>(
     send: &SendWqe,
     raw: &[u8],
 ) -> Result<Key, Denied> {
+    if qp.has(QpFlags::NO_SQ_KEYS) {
+        return Err(Denied::Rights);
+    }
     if !qp.tags.any() {
         return Err(Denied::Kind);
     }

@@ -12,7 +12,7 @@ use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, HeldMemory, Host, Place};
 use crate::memory::mtt::Walk;
 use crate::memory::pages::Run;
-use crate::memory::tpt::{ByteRange, Denied, Piece, User};
+use crate::memory::tpt::{ByteRange, Denied, Piece, RemoteUse, User};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Maximum number of bytes that a QP moves in one turn while others wait for theirs.
@@ -137,8 +137,7 @@ impl<'a> SgList<'a> {
     }
 
     /// Checks memory that a peer's message refers to, and adds it. Memory of length zero is not
-    /// checked. `user` is the receiving QP, and `message` the number of the message, unless it
-    /// is not known yet.
+    /// checked. `user` is the receiving QP.
     ///
     /// # Errors
     /// Returns the error of the check that failed.
@@ -148,8 +147,7 @@ impl<'a> SgList<'a> {
         turn: &'a TurnContext<'_, H>,
         user: User,
         segment: &Segment,
-        need: Access,
-        message: Option<u64>,
+        by: RemoteUse,
     ) -> Result<(), Denied> {
         let Segment { addr, len, key } = *segment;
         let len = u64::from(len);
@@ -158,11 +156,11 @@ impl<'a> SgList<'a> {
         }
         let tpt = turn.tpt;
         let range = ByteRange { addr, len };
-        let window = tpt.check_remote(&turn.memory, key, user, range, need, message)?;
+        let window = tpt.check_remote(&turn.memory, key, user, range, by)?;
         turn.is_of(user)?;
         self.one_touch |= window.one_touch();
         let whole = Piece { window, len };
-        if let Some(pieces) = tpt.pieces(&turn.memory, &whole, user, need) {
+        if let Some(pieces) = tpt.pieces(&turn.memory, &whole, user, by.need) {
             for piece in pieces {
                 self.windows.try_push(piece?).map_err(|_| Denied::Bounds)?;
             }

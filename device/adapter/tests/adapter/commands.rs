@@ -7,7 +7,7 @@ use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::limits::MAX_QP_COMMANDS;
-use vrnic_adapter::memory::tpt::{ByteRange, Denied, User};
+use vrnic_adapter::memory::tpt::{ByteRange, Denied, RemoteUse, User};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{REGION, Setup};
 use vrnic_testdriver::wr::Wr;
@@ -275,7 +275,8 @@ fn commands_end_with_their_qp() {
                 let user = User { pdn: p.a.pdn.into(), qpn: p.a.qpn.into(), domain };
                 let tpt = p.ga.adapter.tpt();
                 let (key, range) = ((**key).into(), ByteRange { addr: 0, len: 8 });
-                tpt.check_remote(&(), key, user, range, Access::REMOTE_WRITE, Some(0)).is_ok()
+                let by = RemoteUse::new(Access::REMOTE_WRITE, 0);
+                tpt.check_remote(&(), key, user, range, by).is_ok()
             };
             keys.iter().filter(live).count()
         };

@@ -15,6 +15,7 @@
 //! | `one_touch` | keys that are valid for one message |
 //! | `commands` | regions that end with their command |
 //! | `keys` | work requests about keys |
+//! | `key_options` | such requests and their options on each path between two QPs |
 //! | `windows` | memory windows |
 //! | `warnings` | warnings about a guest's queues |
 //! | `tpt` | the table of keys, with random operations and with threads |
@@ -79,6 +80,7 @@ mod host;
 mod hostile;
 mod indices;
 mod inspect;
+mod key_options;
 mod keys;
 mod limits;
 mod mistakes;

@@ -17,7 +17,9 @@ use vrnic_abi::{GuestAddr, Key, Pdn, Qpn};
 use vrnic_adapter::domain::Domain;
 use vrnic_adapter::host::{Fault, HeldMemory};
 use vrnic_adapter::memory::mtt::Table;
-use vrnic_adapter::memory::tpt::{Binding, ByteRange, Denied, Mr, Registration, Tpt, User};
+use vrnic_adapter::memory::tpt::{
+    Binding, ByteRange, Denied, Mr, Registration, RemoteUse, Tpt, User,
+};
 use vrnic_models::model;
 use zerocopy::FromZeros;
 
@@ -109,7 +111,8 @@ impl World {
     fn bind(&self, lkey: Key, length: u64) -> Result<(), Denied> {
         let _turn = self.lane.read();
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let wanted = Binding { lkey, addr: IOVA, length, access, one_touch: false };
+        let wanted =
+            Binding { lkey, addr: IOVA, length, access, one_touch: false, same_key: false };
         self.tpt.bind(WINDOW, USER, &wanted).map(|_| ())
     }
 
@@ -117,8 +120,8 @@ impl World {
     fn touch(&self, key: Key) -> bool {
         let turn = self.lane.read();
         let range = ByteRange { addr: IOVA, len: LEN };
-        let Ok(window) = self.tpt.check_remote(&turn, key, USER, range, Access::REMOTE_WRITE, 1)
-        else {
+        let by = RemoteUse::new(Access::REMOTE_WRITE, 1);
+        let Ok(window) = self.tpt.check_remote(&turn, key, USER, range, by) else {
             return false;
         };
         let addr = window.resolve(0, LEN).expect("within the window").addr.get();

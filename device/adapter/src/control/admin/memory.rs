@@ -32,7 +32,9 @@ pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<K
     let pd = pd(adapter, params.pdn)?;
     let make = |key| {
         let one_touch = flags.contains(MrFlags::ONE_TOUCH);
-        let mr = Mr { key, pdn: pd.pdn, one_touch, access, kind: Kind::Region, ..Mr::default() };
+        let no_local_read = flags.contains(MrFlags::NO_LOCAL_READ);
+        let (pdn, kind) = (pd.pdn, Kind::Region);
+        let mr = Mr { key, pdn, one_touch, no_local_read, access, kind, ..Mr::default() };
         if flags.contains(MrFlags::ALL_MEMORY) {
             return all_memory(params, pd.context, mr);
         }

@@ -218,7 +218,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         send_cq: Arc::clone(&send_cq),
         recv_cq: Arc::clone(&recv_cq),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
-        reactive: flags.contains(QpFlags::REACTIVE),
+        flags,
         push: flags.contains(QpFlags::PUSH),
         tags: Tags::new(form, params.tag_offset.get()),
         sq,
@@ -262,6 +262,10 @@ fn check_kind<H: Host>(
     };
     if !offered {
         return Err(Status::Unsupported.into());
+    }
+    let connected = matches!(kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt);
+    if flags.intersects(QpFlags::NO_SQ_KEYS | QpFlags::WINDOWS_ONLY) && !connected {
+        return Err(bad(offset_of!(CreateQp, flags)));
     }
     if kind != Type::Toe {
         let plain = !flags.contains(QpFlags::PUSH);

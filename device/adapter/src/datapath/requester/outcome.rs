@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vrnic_abi::Key;
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
@@ -84,7 +85,7 @@ impl<'t, H: Host> Work<'t, H> {
     #[cold]
     fn refused(&mut self, send: &SendWqe, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
-        if !self.qp.reactive
+        if !self.qp.has(QpFlags::REACTIVE)
             && self.rules.is_none()
             && let Some((there, _)) = &self.there
             && there.qp.receives()

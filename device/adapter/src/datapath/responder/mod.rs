@@ -14,6 +14,7 @@ pub mod outcome;
 pub mod receives;
 
 use vrnic_abi::Key;
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State, Type};
 
@@ -26,7 +27,7 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::xrc;
 use crate::host::{HeldMemory, Host};
-use crate::memory::tpt::{Message, User};
+use crate::memory::tpt::{Message, RemoteUse, User};
 use crate::objects::qp::{Ended, Responder};
 use crate::requests::wqe::Segment;
 use crate::stats::Counter;
@@ -267,7 +268,9 @@ fn look_up<'a, H: Host>(
     let len = u32::try_from(len).map_err(|_| Refusal::Invalid)?;
     let segment = Segment { addr: remote.addr, len, key: remote.key };
     let user = user(there, responder);
-    side.add_remote(&there.turn, user, &segment, need, message).map_err(Refusal::Access)
+    let windows_only = there.qp.has(QpFlags::WINDOWS_ONLY);
+    let by = RemoteUse { need, message, windows_only };
+    side.add_remote(&there.turn, user, &segment, by).map_err(Refusal::Access)
 }
 
 /// Records that the last bytes of a message have been copied by a key that may be valid for one

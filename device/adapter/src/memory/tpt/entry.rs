@@ -14,6 +14,10 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 
 /// Number of attempts of a seqlock read. It fails if the entry is being written each time.
 const READ_ATTEMPTS: u32 = 4;
+/// The bit of an entry that is valid for one message.
+const ONE_TOUCH: u8 = 1;
+/// The bit of an entry that no local access reads.
+const NO_LOCAL_READ: u8 = 2;
 /// The value of [`Back::windows`] for an entry to which no windows can be bound.
 const CLOSED: u32 = u32::MAX;
 
@@ -52,6 +56,8 @@ pub struct Mr {
     pub kind: Kind,
     /// True if it is valid for a single message.
     pub one_touch: bool,
+    /// True if no local access reads it.
+    pub no_local_read: bool,
     /// The rights.
     pub access: Access,
     /// Address of its first byte, as work requests name it.
@@ -72,6 +78,7 @@ impl Default for Mr {
             qpn: Qpn::default(),
             kind: Kind::Region,
             one_touch: false,
+            no_local_read: false,
             access: Access::empty(),
             iova: 0,
             length: 0,
@@ -121,7 +128,7 @@ pub(super) struct Entry {
     pdn: beside::AtomicU32,
     qpn: beside::AtomicU32,
     access: beside::AtomicU32,
-    /// Page shift, depth, kind, and whether it is valid for one message only: a byte each.
+    /// Page shift, depth, kind, and bits of [`ONE_TOUCH`] and [`NO_LOCAL_READ`]: a byte each.
     shape: beside::AtomicU32,
     iova: beside::AtomicU64,
     length: beside::AtomicU64,
@@ -146,7 +153,7 @@ impl Entry {
         let order = Ordering::Relaxed;
         for _ in 0..READ_ATTEMPTS {
             let sequence = self.sequence.load(Ordering::Acquire);
-            let [shift, depth, kind, one_touch] = self.shape.load(order).to_le_bytes();
+            let [shift, depth, kind, options] = self.shape.load(order).to_le_bytes();
             let mr = Mr {
                 key: self.key.load(order).into(),
                 pdn: self.pdn.load(order).into(),
@@ -156,7 +163,8 @@ impl Entry {
                     1 => Kind::Window,
                     _ => Kind::Command,
                 },
-                one_touch: one_touch != 0,
+                one_touch: options & ONE_TOUCH != 0,
+                no_local_read: options & NO_LOCAL_READ != 0,
                 access: Access::from_bits_retain(self.access.load(order)),
                 iova: self.iova.load(order),
                 length: self.length.load(order),
@@ -183,7 +191,9 @@ impl Entry {
         self.qpn.store(mr.qpn.get(), order);
         self.access.store(mr.access.bits(), order);
         let Table { shift, depth, root } = mr.table;
-        let shape = [shift, depth, mr.kind as u8, u8::from(mr.one_touch)];
+        let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+        let options = bit(mr.one_touch, ONE_TOUCH) | bit(mr.no_local_read, NO_LOCAL_READ);
+        let shape = [shift, depth, mr.kind as u8, options];
         self.shape.store(u32::from_le_bytes(shape), order);
         self.iova.store(mr.iova, order);
         self.length.store(mr.length, order);

@@ -21,6 +21,8 @@ pub struct Registration {
     user: User,
     list: PageList,
     shift: u8,
+    /// True if the key must be the present one of the region.
+    same_key: bool,
 }
 
 impl Registration {
@@ -49,12 +51,15 @@ impl Registration {
         if writes && !access.contains(Access::LOCAL_WRITE) {
             return Err(Denied::Rights);
         }
-        let one_touch = MemFlags::from_bits_truncate(seg.flags).contains(MemFlags::ONE_TOUCH);
+        let flags = MemFlags::from_bits_truncate(seg.flags);
+        let one_touch = flags.contains(MemFlags::ONE_TOUCH);
+        let no_local_read = flags.contains(MemFlags::NO_LOCAL_READ);
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
         let mr = Mr {
             key,
             pdn: user.pdn,
             one_touch,
+            no_local_read,
             access,
             iova,
             length,
@@ -63,7 +68,7 @@ impl Registration {
             ..Mr::default()
         };
         let list = PageList { addr: seg.table, count: count.into() };
-        Ok(Self { mr, user, list, shift })
+        Ok(Self { mr, user, list, shift, same_key: flags.contains(MemFlags::SAME_KEY) })
     }
 }
 
@@ -106,6 +111,9 @@ impl Tpt {
         }
         if cold.pdn != pdn {
             return Err(Denied::Foreign);
+        }
+        if wanted.same_key && cold.key != key {
+            return Err(Denied::Stale);
         }
         if slot.entry.load().is_some() {
             return Err(Denied::InUse);

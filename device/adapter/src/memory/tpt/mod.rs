@@ -99,6 +99,25 @@ impl<'a> Window<'a> {
     }
 }
 
+/// The use of a key by a message of a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteUse {
+    /// The rights that it needs.
+    pub need: Access,
+    /// The number of the message, which is not known if the segment has arrived out of order.
+    pub message: Option<u64>,
+    /// True if the receiver's regions are not for its peer.
+    pub windows_only: bool,
+}
+
+impl RemoteUse {
+    /// Returns the use of any key with these rights, by the message with this number.
+    #[must_use]
+    pub const fn new(need: Access, number: u64) -> Self {
+        Self { need, message: Some(number), windows_only: false }
+    }
+}
+
 /// The table. Look-ups take no lock.
 #[derive(Debug)]
 pub struct Tpt {
@@ -361,15 +380,19 @@ impl Tpt {
             return Err(Denied::Kind);
         }
         let offset = mr.check(key, user, range, need)?;
+        // Only an access that reads needs no right of peers or writers.
+        if mr.no_local_read && need.is_empty() {
+            return Err(Denied::Rights);
+        }
         self.is_of(user)?;
         let Mr { table, .. } = mr;
         Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
     }
 
-    /// Checks a remote access, like [`Self::check`], for a message that `user` receives as its
-    /// number `message`. A segment that has arrived out of order has no number yet; if the key is
-    /// valid for one message, [`Self::touch_ahead`] must follow. The window of a command must be
-    /// split by [`Self::pieces`].
+    /// Checks a remote access, like [`Self::check`], by a message that `user` receives. If the key
+    /// is valid for one message, and the number of the message is not known,
+    /// [`Self::touch_ahead`] must follow. The window of a command must be split by
+    /// [`Self::pieces`].
     ///
     /// # Errors
     /// Returns the first check that failed.
@@ -380,15 +403,17 @@ impl Tpt {
         key: Key,
         user: User,
         range: ByteRange,
-        need: Access,
-        message: Option<u64>,
+        by: RemoteUse,
     ) -> Result<Window<'a>, Denied> {
         let slot = self.entry(key.index()).ok_or(Denied::Invalid)?;
         let mr = slot.load().ok_or(Denied::Invalid)?;
-        let offset = mr.check(key, user, range, need)?;
+        if by.windows_only && mr.kind == Kind::Region {
+            return Err(Denied::Kind);
+        }
+        let offset = mr.check(key, user, range, by.need)?;
         self.is_of(user)?;
         let Mr { table, one_touch, .. } = mr;
-        if let Some(number) = message.filter(|_| one_touch) {
+        if let Some(number) = by.message.filter(|_| one_touch) {
             let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
             self.touch(slot, key, Message { qpn: user.qpn, number })?;
         }

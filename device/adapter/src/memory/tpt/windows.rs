@@ -24,6 +24,8 @@ pub struct Binding {
     pub access: Access,
     /// True if the window is valid for a single message.
     pub one_touch: bool,
+    /// True if the key must be the present one of the window.
+    pub same_key: bool,
 }
 
 /// The result of a binding.
@@ -95,6 +97,9 @@ impl Tpt {
         };
         if cold.pdn != user.pdn {
             return Err(Denied::Foreign);
+        }
+        if wanted.same_key && cold.key != key {
+            return Err(Denied::Stale);
         }
         if cold.owner == Owner::Window2 && bound {
             return Err(Denied::InUse);

@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State, Type};
@@ -142,8 +143,8 @@ pub struct Qp<H: Host> {
     pub holding: bool,
     /// True if every send is signaled.
     pub signal_all: bool,
-    /// True if a refused request that concerns a key fails only the send queue.
-    pub reactive: bool,
+    /// The flags it was created with.
+    pub flags: QpFlags,
     /// True if the receives of a TOE QP also complete at PSH.
     pub push: bool,
     /// Position of command keys in its messages.
@@ -206,8 +207,8 @@ pub struct Parts {
     pub recv_cq: Arc<Cq>,
     /// True if every send is signaled.
     pub signal_all: bool,
-    /// True if a refused request that concerns a key fails only the send queue.
-    pub reactive: bool,
+    /// The flags it was created with.
+    pub flags: QpFlags,
     /// True if the receives of a TOE QP also complete at PSH.
     pub push: bool,
     /// Position of command keys in its messages.
@@ -246,7 +247,7 @@ impl<H: Host> Qp<H> {
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
             signal_all: parts.signal_all,
-            reactive: parts.reactive,
+            flags: parts.flags,
             push: parts.push,
             tags: parts.tags,
             commands: Mutex::default(),
@@ -267,6 +268,13 @@ impl<H: Host> Qp<H> {
             requester: Mutex::default(),
             responder: Mutex::default(),
         }
+    }
+
+    /// Returns whether it was created with a flag.
+    #[inline]
+    #[must_use]
+    pub const fn has(&self, flag: QpFlags) -> bool {
+        self.flags.contains(flag)
     }
 
     /// Returns the state.
@@ -360,9 +368,9 @@ impl<H: Host> Qp<H> {
     }
 
     /// Handles a refused request that concerns a key: the send queue fails, and so does the QP
-    /// unless it is `reactive`.
+    /// unless it has [`QpFlags::REACTIVE`].
     pub fn fail_key(&self) {
-        if self.reactive {
+        if self.has(QpFlags::REACTIVE) {
             self.stop_sends();
         } else {
             self.gave_up.store(true, Ordering::Release);

@@ -11,7 +11,7 @@ use vrnic_adapter::datapath::turn::TurnContext;
 use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::memory::tpt::{
-    Binding, Bound, ByteRange, CommandData, Denied, Message, Registration, Tpt, User,
+    Binding, Bound, ByteRange, CommandData, Denied, Message, Registration, RemoteUse, Tpt, User,
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_adapter::slice::Slice;
@@ -33,7 +33,8 @@ fn local(tpt: &Tpt, user: User, key: u32, range: ByteRange, need: Access) -> Res
 }
 
 fn remote(tpt: &Tpt, user: User, key: u32, addr: u64) -> Result<(), Denied> {
-    tpt.check_remote(&(), key.into(), user, ByteRange { addr, len: 8 }, READ, Some(0)).map(|_| ())
+    tpt.check_remote(&(), key.into(), user, ByteRange { addr, len: 8 }, RemoteUse::new(READ, 0))
+        .map(|_| ())
 }
 
 fn command(tpt: &Tpt, user: User, segment: Segment, physical: bool) -> Result<(), Denied> {
@@ -52,7 +53,14 @@ const USES: [(&str, Use); 11] = [
     ("remote to a command", |_, tpt, user, k| remote(tpt, user, k.command, 0)),
     ("BIND_MW", |_, tpt, user, k| {
         let (addr, access) = (k.addr, READ);
-        let wanted = Binding { lkey: k.region.into(), addr, length: 8, access, one_touch: false };
+        let wanted = Binding {
+            lkey: k.region.into(),
+            addr,
+            length: 8,
+            access,
+            one_touch: false,
+            same_key: false,
+        };
         tpt.bind(k.idle_window.into(), user, &wanted).map(|_| ())
     }),
     ("REG_MR", |s, tpt, user, k| {
@@ -101,7 +109,7 @@ fn a_window_is_unbound_by_its_own_function_only() {
     let tpt = s.guests[2].adapter.tpt();
     let window = tpt.insert_window(c.pdn, MwType::Type1).expect("room");
     let (lkey, access) = (s.foreign.region.into(), Access::empty());
-    let nothing = Binding { lkey, addr: 0, length: 0, access, one_touch: false };
+    let nothing = Binding { lkey, addr: 0, length: 0, access, one_touch: false, same_key: false };
     assert_eq!(tpt.bind(window, a, &nothing), Err(Denied::Foreign));
     assert_eq!(tpt.bind(window, c, &nothing), Ok(Bound::Fresh));
 }
@@ -118,7 +126,8 @@ fn the_domain_is_compared_last() {
     assert_eq!(local(&tpt, a, region ^ 1, inside, none), Err(Denied::Stale));
     assert_eq!(local(&tpt, a, region, outside, none), Err(Denied::Bounds));
     let atomic = Access::REMOTE_ATOMIC;
-    let denied = tpt.check_remote(&(), window.into(), a, inside, atomic, Some(0)).map(|_| ());
+    let denied =
+        tpt.check_remote(&(), window.into(), a, inside, RemoteUse::new(atomic, 0)).map(|_| ());
     assert_eq!(denied, Err(Denied::Rights));
     assert_eq!(local(&tpt, a, region, inside, none), Err(Denied::Foreign));
     let touched = tpt.end_message(region.into(), Message { qpn: a.qpn, number: 0 });
@@ -138,7 +147,10 @@ fn the_memory_of_a_turn_is_that_of_its_qp() {
         let turn = TurnContext::new(adapter.core(), &qp, &slice);
         let (mut own, mut of_peer) = (SgList::default(), SgList::default());
         assert_eq!(own.add(&turn, qp.user(), &segment, Access::empty()), expected);
-        assert_eq!(of_peer.add_remote(&turn, qp.user(), &segment, READ, Some(0)), expected);
+        assert_eq!(
+            of_peer.add_remote(&turn, qp.user(), &segment, RemoteUse::new(READ, 0)),
+            expected
+        );
     }
 }
 

@@ -134,7 +134,7 @@ fn a_refused_request_of_a_reactive_qp_leaves_the_stream_alone() {
     }
 }
 
-/// Anticipatory failure: the connection is reset, so that the peer notices the failure.
+/// Anticipatory failure: a Terminate tells the peer of the failure.
 #[test]
 fn a_refused_request_of_another_qp_ends_both_ends() {
     for packets in [false, true] {
@@ -144,6 +144,6 @@ fn a_refused_request_of_another_qp_ends_both_ends() {
         daemon.pass(10 * MS);
         assert_eq!(status(&a.send_cq.poll().expect("a completion")), Status::MwBindErr);
         assert_eq!([a.state(), b.state()], [State::Err; 2], "packets: {packets}");
-        assert_eq!(ending(&b), Ending::Reset);
+        assert_eq!(ending(&b), Ending::TerminateReceived);
     }
 }

@@ -40,7 +40,7 @@ impl Watcher for Counter {
 
 /// A daemon with two guests.
 pub(crate) struct Daemon {
-    world: World,
+    pub(crate) world: World,
     pub(crate) guests: [Guest; 2],
     frames: Arc<Counter>,
 }

@@ -3,7 +3,7 @@
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::{Key, Pdn, Qpn};
-use vrnic_adapter::memory::tpt::{Denied, Message, Position, Stream, User};
+use vrnic_adapter::memory::tpt::{Denied, Message, Position, RemoteUse, Stream, User};
 
 const REMOTE: u32 = 0b1110;
 
@@ -165,12 +165,14 @@ impl Model {
         key: Key,
         user: User,
         range: (u64, u64),
-        need: u32,
-        number: Option<u64>,
+        by: RemoteUse,
     ) -> Result<&Known, Denied> {
         let entry = self.find_mut(key).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
-        entry.check(key, user, range, need)?;
-        if let Some(number) = number.filter(|_| entry.one_touch) {
+        if by.windows_only && matches!(entry.what, What::Region | What::Fast) {
+            return Err(Denied::Kind);
+        }
+        entry.check(key, user, range, by.need.bits())?;
+        if let Some(number) = by.message.filter(|_| entry.one_touch) {
             let message = Message { qpn: user.qpn, number };
             let ahead = entry.touched.is_some_and(|last| last.stream.qpn != user.qpn);
             if ahead || entry.bound_to.is_some_and(|by| by != message) {

@@ -9,8 +9,8 @@ use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_adapter::memory::pages::Run;
 use vrnic_adapter::memory::tpt::{
-    Binding, Bound, CommandData, Message, Mr, Piece, Position, Refused, Registration, Stream, Tpt,
-    User, Window,
+    Binding, Bound, CommandData, Message, Mr, Piece, Position, Refused, Registration, RemoteUse,
+    Stream, Tpt, User, Window,
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_testdriver::memory::BASE;
@@ -206,8 +206,9 @@ impl Bench {
             return self.note("local", answer);
         }
         let number = Some(self.dice.below(3)).filter(|_| !self.dice.one_in(3));
-        let got = self.tpt.check_remote(&memory, key, user, range(addr, size), rights, number);
-        let expected = self.model.remote(key, user, (addr, size), need, number);
+        let by = RemoteUse { need: rights, message: number, windows_only: self.dice.one_in(8) };
+        let got = self.tpt.check_remote(&memory, key, user, range(addr, size), by);
+        let expected = self.model.remote(key, user, (addr, size), by);
         assert_eq!(got.as_ref().err(), expected.as_ref().err());
         if let (Ok(window), Ok(entry)) = (&got, expected) {
             let whole = Piece { window: *window, len: size };
@@ -311,6 +312,7 @@ impl Bench {
             length: said.len,
             access: Access::from_bits_retain(said.access),
             one_touch: said.one_touch,
+            same_key: false,
         };
         let got = self.tpt.bind(key, user, &binding);
         let expected = self.model.bind(key, user, lkey, &said);

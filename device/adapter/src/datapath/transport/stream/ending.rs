@@ -4,6 +4,7 @@ use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::eq::Kind;
 use vrnic_iwarp::stream::close::{Happening, State as StreamState};
 use vrnic_iwarp::stream::{Event, Want};
+use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_packet::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 
@@ -48,6 +49,8 @@ impl<H: Host> Sending<'_, H> {
         let now = self.begin();
         if let Some(cause) = self.qp.responder.lock().stream.refused.take() {
             self.streaming.stream.refuse(cause);
+        } else if self.qp.has_given_up() {
+            self.streaming.stream.refuse(Cause::LocalCatastrophic);
         }
         // The peer reports through the connection why it has refused a message.
         let is_reported = matches!(self.streaming.pairing, Pairing::Refused);
