@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Direct transfers for other modules of the kernel (docs/direct.md): RDMA operations that are posted
+ * What the adapter has beyond verbs, for other modules of the kernel: holding completion queues, options of
+ * queue pairs and registrations, and direct transfers (docs/direct.md): RDMA operations that are posted
  * before another PCI device has moved their data, and that the adapter executes when it has.
  *
  * The queue pairs are kernel clients' own, of a vrnic adapter: a function returns -EINVAL for any
@@ -19,6 +20,25 @@
  * vrnic_cq_state() says whether the queue is full or has failed.
  */
 #define VRNIC_CQ_HOLDING (1U << 31)
+
+/*
+ * Flags in struct ib_qp_init_attr.create_flags for ib_create_qp(), of queue pairs of reliable connections
+ * (docs/adapter.md, section 6). An adapter that does not have one refuses it with -EOPNOTSUPP.
+ */
+/* A refused REG_MR or LOCAL_INV stops only the send queue (state SQE), not the connection. */
+#define VRNIC_QP_REACTIVE (1U << 26)
+/* The send queue registers nothing: REG_MR is refused. */
+#define VRNIC_QP_NO_SQ_KEYS (1U << 27)
+/* The peer reaches no regions. */
+#define VRNIC_QP_WINDOWS_ONLY (1U << 28)
+
+/* Bits of struct ib_reg_wr.access, beside those of enum ib_access_flags. */
+/* The key is valid for one message of the peer. */
+#define VRNIC_ACCESS_ONE_TOUCH (1U << 17)
+/* The request is refused unless its key is the present one of the region, with the same instance. */
+#define VRNIC_ACCESS_SAME_KEY (1U << 18)
+/* Nothing is sent from the region. */
+#define VRNIC_ACCESS_NO_LOCAL_READ (1U << 19)
 
 enum vrnic_cq_state {
 	/* There is room. */

@@ -29,6 +29,10 @@ enum vrnicdv_qp_flags {
 	VRNICDV_QP_TOE = 1 << 1,
 	/* A receive of such a queue pair also completes at the end of a segment with the flag PSH. */
 	VRNICDV_QP_PUSH = 1 << 2,
+	/* The send queue makes no keys valid: bindings of windows and commands are refused. */
+	VRNICDV_QP_NO_SQ_KEYS = 1 << 3,
+	/* The peer reaches memory by windows and commands only, not by regions. */
+	VRNICDV_QP_WINDOWS_ONLY = 1 << 4,
 };
 
 /* The place of a command's key in the response, and in the command. */
@@ -126,6 +130,13 @@ int vrnicdv_query_cq(struct ibv_cq *cq, uint32_t *state);
 enum vrnicdv_mem_flags {
 	/* The key is valid for one message of the peer. */
 	VRNICDV_MEM_ONE_TOUCH = 1 << 0,
+	/*
+	 * vrnicdv_bind_mw(): the binding keeps the key of the window, and is refused if the window has
+	 * another one by then.
+	 */
+	VRNICDV_MEM_SAME_KEY = 1 << 1,
+	/* vrnicdv_reg_mr(): nothing is sent from the region. */
+	VRNICDV_MEM_NO_LOCAL_READ = 1 << 2,
 };
 
 /* Registers memory. Returns NULL with errno set on failure. */

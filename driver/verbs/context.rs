@@ -90,6 +90,7 @@ fn answer(
     let mut features = Features::all();
     features.set(Features::AWAIT, caps.has(DeviceFeatures::AWAIT));
     features.set(Features::HOLDING_CQ, caps.has(DeviceFeatures::HOLDING_CQ));
+    features.set(Features::KEY_OPTIONS, caps.has(DeviceFeatures::KEY_OPTIONS));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
     features.set(Features::SPREADS, ctx.has_work_queues());
     features.set(Features::TOE, ctx.adapter.protocol() == Protocol::Iwarp);

@@ -6,7 +6,7 @@ use core::mem::offset_of;
 use abi::{
     qp::Access,
     rq::{self, RqWqe},
-    sq::{self, AtomicSeg, DatagramSeg, Flags, Opcode, RegMrSeg, SqWqe},
+    sq::{self, AtomicSeg, DatagramSeg, Flags, MemFlags, Opcode, RegMrSeg, SqWqe},
 };
 use kernel::{
     new_spinlock_irq,
@@ -19,6 +19,7 @@ use kernel::{
 use zerocopy::{IntoBytes, little_endian::U64};
 
 use super::{Verbs, mr::rights};
+use crate::bindings;
 use crate::hw::ring::{Ring, is_before};
 use crate::rdma::mr::Registration;
 use crate::rdma::{
@@ -41,14 +42,23 @@ struct Producer {
     ring: Option<Ring>,
     /// Producer index.
     pi: u32,
+    limits: Limits,
+}
+
+/// What an entry may have.
+#[derive(Clone, Copy)]
+struct Limits {
     max_sge: usize,
+    /// The options of registrations.
+    mem_flags: MemFlags,
 }
 
 impl WorkQueue {
-    /// Creates an empty queue.
-    pub(super) fn new(ring: Option<Ring>, max_sge: u32) -> impl PinInit<Self> {
+    /// Creates an empty queue, whose registrations may have these options.
+    pub(super) fn new(ring: Option<Ring>, max_sge: u32, mem_flags: MemFlags) -> impl PinInit<Self> {
         // CAST: to the wider type.
-        let producer = Producer { ring, pi: 0, max_sge: max_sge as usize };
+        let limits = Limits { max_sge: max_sge as usize, mem_flags };
+        let producer = Producer { ring, pi: 0, limits };
         pin_init!(Self {
             producer <- new_spinlock_irq!(producer, "vrnic::WorkQueue"),
             tail: Atomic::new(0),
@@ -95,12 +105,12 @@ impl WorkQueue {
     fn post<W>(
         &self,
         wrs: &mut impl Iterator<Item = W>,
-        encode: impl Fn(W, usize, &mut Entry) -> Result,
+        encode: impl Fn(W, Limits, &mut Entry) -> Result,
         freed: impl Fn() -> Option<u32>,
         ring_bell: impl FnOnce(u32),
     ) -> Result {
         let mut producer = self.producer.lock();
-        let Producer { ring, pi, max_sge } = &mut *producer;
+        let Producer { ring, pi, limits } = &mut *producer;
         let ring = ring.as_ref().ok_or(EINVAL)?;
         let first = *pi;
         let result = wrs.try_for_each(|wr| {
@@ -111,7 +121,7 @@ impl WorkQueue {
                 }
             }
             let mut wqe = Entry::new(1 << ring.shape().log_stride);
-            encode(wr, *max_sge, &mut wqe)?;
+            encode(wr, *limits, &mut wqe)?;
             ring.write(*pi, wqe.bytes())?;
             *pi = pi.wrapping_add(1);
             Ok(())
@@ -207,7 +217,7 @@ impl Entry {
     }
 }
 
-fn encode_recv(wr: &RecvWr, max_sge: usize, wqe: &mut Entry) -> Result {
+fn encode_recv(wr: &RecvWr, Limits { max_sge, .. }: Limits, wqe: &mut Entry) -> Result {
     let sges = wr.sges();
     if sges.len() > max_sge {
         return Err(EINVAL);
@@ -216,9 +226,9 @@ fn encode_recv(wr: &RecvWr, max_sge: usize, wqe: &mut Entry) -> Result {
     wqe.push_sges(sges)
 }
 
-fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result {
+fn encode_send(wr: SendWr<'_, Verbs>, limits: Limits, wqe: &mut Entry) -> Result {
     let sges = wr.sges();
-    if sges.len() > max_sge || !wr.has_known_flags() {
+    if sges.len() > limits.max_sge || !wr.has_known_flags() {
         return Err(EINVAL);
     }
     let mut head = SqWqe { wr_id: wr.wr_id().into(), ..SqWqe::default() };
@@ -228,7 +238,7 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
     flags.set(Flags::FENCE, wr.is_fenced());
     flags.set(Flags::INLINE, wr.is_inline());
     head.flags = flags.bits();
-    let segment = encode_op(&wr, &mut head)?;
+    let segment = encode_op(&wr, limits.mem_flags, &mut head)?;
     head.count = sges.len().try_into()?;
 
     wqe.push(head.as_bytes())?;
@@ -259,7 +269,7 @@ enum Segment {
 }
 
 /// Writes the operation into the header; returns the segment of its operands.
-fn encode_op(wr: &SendWr<'_, Verbs>, head: &mut SqWqe) -> Result<Segment> {
+fn encode_op(wr: &SendWr<'_, Verbs>, mem_flags: MemFlags, head: &mut SqWqe) -> Result<Segment> {
     let opcode = Opcode::from_wr_opcode(wr.opcode()).ok_or(EOPNOTSUPP)?;
     // CAST: the enum's number.
     head.opcode = opcode as u8;
@@ -275,7 +285,7 @@ fn encode_op(wr: &SendWr<'_, Verbs>, head: &mut SqWqe) -> Result<Segment> {
             (remote.addr, remote.rkey)
         }
         Operands::Registration(registration) => {
-            segment = Segment::Region(encode_registration(&registration)?);
+            segment = Segment::Region(encode_registration(&registration, mem_flags)?);
             (registration.iova, registration.key)
         }
     };
@@ -283,9 +293,24 @@ fn encode_op(wr: &SendWr<'_, Verbs>, head: &mut SqWqe) -> Result<Segment> {
     Ok(segment)
 }
 
-/// Returns the segment of a fast registration.
-fn encode_registration(registration: &Registration) -> Result<RegMrSeg> {
-    let mut access = rights(registration.access)?;
+/// The options of registrations, as `direct.h` has them.
+const OPTIONS: [(u32, MemFlags); 3] = [
+    (bindings::VRNIC_ACCESS_ONE_TOUCH, MemFlags::ONE_TOUCH),
+    (bindings::VRNIC_ACCESS_SAME_KEY, MemFlags::SAME_KEY),
+    (bindings::VRNIC_ACCESS_NO_LOCAL_READ, MemFlags::NO_LOCAL_READ),
+];
+
+/// Returns the segment of a fast registration, which may have options of `allowed`.
+fn encode_registration(registration: &Registration, allowed: MemFlags) -> Result<RegMrSeg> {
+    let (mut left, mut flags) = (registration.access, MemFlags::empty());
+    for (bit, flag) in OPTIONS {
+        flags.set(flag, left & bit != 0);
+        left &= !bit;
+    }
+    if !allowed.contains(flags) {
+        return Err(EOPNOTSUPP);
+    }
+    let mut access = rights(left)?;
     // Clients of the kernel name only the rights of peers.
     if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
         access |= Access::LOCAL_WRITE;
@@ -297,6 +322,7 @@ fn encode_registration(registration: &Registration) -> Result<RegMrSeg> {
         page_count: registration.page_count.into(),
         // CAST: below 32.
         page_shift: registration.page_size.trailing_zeros() as u8,
+        flags: flags.bits(),
         ..RegMrSeg::default()
     })
 }

@@ -103,9 +103,7 @@ impl QpOperations for Verbs {
         init: &mut QpInit<'_, Self>,
         user: Option<&User<'_, Self>>,
     ) -> Result<NewQp<Qp>> {
-        if init.flags() != 0 {
-            return Err(EOPNOTSUPP);
-        }
+        let flags = params::created_flags(ctx, init, user.is_some())?;
         let kind = init.kind();
         let rnic = is_rnic(ctx, kind);
         let caps = ctx.adapter.caps();
@@ -145,7 +143,7 @@ impl QpOperations for Verbs {
                 };
                 created.map(|memory| Queues::User { memory })
             }
-            (Some(pd), None) => kernel::create(ctx, pd, init)?.map(Queues::Kernel),
+            (Some(pd), None) => kernel::create(ctx, pd, init, flags)?.map(Queues::Kernel),
             (None, _) => return Err(EINVAL),
         };
         let sq_sig_all = init.sq_sig_all();

@@ -5,6 +5,7 @@ use abi::{
     SlotIndex, Srqn,
     admin::{CreateSrq, ModifySrq, SrqType, command},
     rq,
+    sq::MemFlags,
     uverbs::{Payload, SrqReq, SrqResp},
 };
 use kernel::{
@@ -208,7 +209,7 @@ fn create_kernel(
     let queue = Arc::pin_init(
         pin_init!(KernelSrq {
             doorbell: Atomic::new(0),
-            queue <- WorkQueue::new(Some(ring), max_sge),
+            queue <- WorkQueue::new(Some(ring), max_sge, MemFlags::empty()),
         }),
         GFP_KERNEL,
     )?;

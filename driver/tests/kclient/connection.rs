@@ -91,7 +91,7 @@ impl Connection {
         let pd = Pd::new(bound.clone())?;
         // Draining posts one more to each queue.
         let cq = Cq::new(bound.clone(), 2 * (depth + 1), poll)?;
-        let caps = Caps { depth, segments: SEGMENTS, inline: 0, signal_all: true };
+        let caps = Caps { depth, segments: SEGMENTS, inline: 0, signal_all: true, flags: 0 };
         let mut attr = init_attr(&cq, caps);
         let raw = bound.id.as_raw();
         // SAFETY: identifier and domain are alive, and of one device; the core copies the

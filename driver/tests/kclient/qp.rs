@@ -41,6 +41,8 @@ pub struct Caps {
     pub inline: u32,
     /// True if requests complete without asking for it.
     pub signal_all: bool,
+    /// Creation flags (`enum ib_qp_create_flags`, and those of `direct.h`).
+    pub flags: u32,
 }
 
 /// Returns the attributes of a reliable connection's queue pair; both queues complete to `cq`.
@@ -49,6 +51,7 @@ pub fn init_attr(cq: &Cq, caps: Caps) -> bindings::ib_qp_init_attr {
     // valid.
     let mut attr: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
     attr.qp_type = bindings::ib_qp_type_IB_QPT_RC;
+    attr.create_flags = caps.flags;
     attr.send_cq = cq.as_raw();
     attr.recv_cq = cq.as_raw();
     attr.sq_sig_type = match caps.signal_all {

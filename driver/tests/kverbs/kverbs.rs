@@ -39,6 +39,7 @@ mod data;
 mod death;
 mod handlers;
 mod holding;
+mod options;
 mod path;
 mod process;
 mod registration;

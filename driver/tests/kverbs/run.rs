@@ -11,7 +11,7 @@ use kernel::{
 
 use crate::{
     address, attached::Attached, data, death::Doomed, handlers::Handlers, holding,
-    module_parameters, process, registration, sides::Test,
+    module_parameters, options, process, registration, sides::Test,
 };
 
 /// Devices that were tested.
@@ -57,6 +57,7 @@ fn test(device: &Arc<Attached>) -> Result<Option<Doomed>> {
     named(registration::run(&test, device), "fast registration")?;
     named(process::run(&test.pd), "memory of a process")?;
     named(holding::run(&test, device), "a full completion queue")?;
+    named(options::run(&test, device), "options of queue pairs and registrations")?;
     let handlers = named(Handlers::new(device), "completion handlers")?;
     named(handlers.check_alive(), "completion handlers")?;
     // A device that comes back after its adapter's death is not to die again.

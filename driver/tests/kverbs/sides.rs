@@ -42,10 +42,10 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    fn new(pd: &Arc<Pd>, cq: &Arc<Cq>) -> Result<Self> {
+    fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, flags: u32) -> Result<Self> {
         // CAST: a small constant.
         let inline = INLINE as u32;
-        let caps = Caps { depth: DEPTH, segments: 1, inline, signal_all: false };
+        let caps = Caps { depth: DEPTH, segments: 1, inline, signal_all: false, flags };
         Ok(Self {
             qp: states::create(pd, cq, caps)?,
             buffer: Mapped::new(pd.device().clone(), Memory::new(1, BUFFER)?)?,
@@ -102,7 +102,12 @@ impl Test {
 
     /// Makes both on these completion queues. They are not connected.
     pub(crate) fn on(pd: &Arc<Pd>, a: &Arc<Cq>, b: &Arc<Cq>) -> Result<Self> {
-        Ok(Self { a: Side::new(pd, a)?, b: Side::new(pd, b)?, pd: pd.clone() })
+        Self::with_flags(pd, [a, b], 0)
+    }
+
+    /// Makes both on these completion queues, b with these creation flags. They are not connected.
+    pub(crate) fn with_flags(pd: &Arc<Pd>, [a, b]: [&Arc<Cq>; 2], flags: u32) -> Result<Self> {
+        Ok(Self { a: Side::new(pd, a, 0)?, b: Side::new(pd, b, flags)?, pd: pd.clone() })
     }
 
     /// Connects them.

@@ -69,6 +69,11 @@ pub(crate) fn reset(qp: &Qp<Verbs>) -> Result {
     modify(qp, &mut attributes(bindings::ib_qp_state_IB_QPS_RESET), 0)
 }
 
+/// Lets it send again after an error that has stopped only its send queue.
+pub(crate) fn resume(qp: &Qp<Verbs>) -> Result {
+    modify(qp, &mut attributes(bindings::ib_qp_state_IB_QPS_RTS), 0)
+}
+
 /// Takes it from the reset state to one in which it can send, to the peer of that number.
 pub(crate) fn connect(qp: &Qp<Verbs>, peer: u32, path: &Path) -> Result {
     let mut attr = attributes(bindings::ib_qp_state_IB_QPS_INIT);

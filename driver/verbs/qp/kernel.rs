@@ -4,8 +4,9 @@
 use abi::{
     Qpn,
     SlotIndex,
-    admin::{CreateQp, command},
-    rq, //
+    admin::{CreateQp, DeviceFeatures, QpFlags, command},
+    rq,
+    sq::MemFlags, //
 };
 use kernel::{
     prelude::*,
@@ -48,19 +49,37 @@ pub(in crate::verbs) struct KernelQp {
     srq: Option<Arc<KernelSrq>>,
 }
 
+/// What the queues' entries may have.
+#[derive(Clone, Copy)]
+pub(super) struct SendLimits<'a> {
+    /// The sizes.
+    cap: &'a QpCap,
+    /// The options of registrations.
+    mem_flags: MemFlags,
+}
+
+/// Returns the options that registrations of this adapter may have.
+fn mem_flags(ctx: &Ctx<'_>) -> MemFlags {
+    match ctx.adapter.caps().has(DeviceFeatures::KEY_OPTIONS) {
+        true => MemFlags::all(),
+        false => MemFlags::ONE_TOUCH,
+    }
+}
+
 impl KernelQp {
     /// Makes queues of these rings.
     pub(super) fn new(
         sq: Option<Ring>,
         rq: Option<Ring>,
         srq: Option<Arc<KernelSrq>>,
-        cap: &QpCap,
+        limits: SendLimits<'_>,
     ) -> Result<Arc<Self>> {
+        let SendLimits { cap, mem_flags } = limits;
         Arc::pin_init(
             pin_init!(Self {
                 doorbell: Atomic::new(0),
-                send <- WorkQueue::new(sq, cap.max_send_sge),
-                recv <- WorkQueue::new(rq, cap.max_recv_sge),
+                send <- WorkQueue::new(sq, cap.max_send_sge, mem_flags),
+                recv <- WorkQueue::new(rq, cap.max_recv_sge, MemFlags::empty()),
                 srq,
             }),
             GFP_KERNEL,
@@ -165,6 +184,7 @@ pub(super) fn create(
     ctx: &Ctx<'_>,
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
+    flags: QpFlags,
 ) -> Result<CreatedQp<Arc<KernelQp>>> {
     if init.kind() == QpType::XRC_INI {
         // The kernel's clients have no way to name the shared receive queue.
@@ -180,6 +200,7 @@ pub(super) fn create(
         ..cap
     };
     let mut params = CreateQp { uar: KERNEL_UAR, ..params::params(pd, init)? };
+    params.flags |= flags.bits();
     // The adapter reads the tables while it executes the command.
     let describe = |ring| PageTable::of_kernel_ring(ctx.dma(), ring);
     let sq_table = sq.as_ref().map(describe).transpose()?;
@@ -190,7 +211,7 @@ pub(super) fn create(
     if let (Some(ring), Some(table)) = (&rq, &rq_table) {
         set_rq(&mut params, ring.shape(), table.pages());
     }
-    let queues = KernelQp::new(sq, rq, srq, &cap)?;
+    let queues = KernelQp::new(sq, rq, srq, SendLimits { cap: &cap, mem_flags: mem_flags(ctx) })?;
     let result = ctx.execute::<command::CreateQp>(&params)?;
     let qpn = result.qpn;
     queues.set_doorbell(result.slot);

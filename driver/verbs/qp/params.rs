@@ -3,19 +3,20 @@
 
 use abi::{
     Cqn, Qpn, Srqn,
-    admin::{CreateQp, NO_QUEUE, Pages, QpFlags},
+    admin::{CreateQp, DeviceFeatures, NO_QUEUE, Pages, QpFlags},
     qp::Type,
     sq,
 };
 use kernel::prelude::*;
 
 use crate::{
+    bindings,
     hw::ring::RingShape,
     rdma::{
         qp::QpInit,
         qp_attr::{QpCap, QpType},
     },
-    verbs::{Verbs, context::Pd},
+    verbs::{Ctx, Verbs, context::Pd},
 };
 
 /// A queue pair that the adapter has created.
@@ -100,6 +101,47 @@ pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
         sq::stride(sges, inline)
     };
     stride.ok_or(EINVAL)
+}
+
+/// The creation flags of kernel clients, as `direct.h` has them.
+const KERNEL_FLAGS: [(u32, QpFlags); 3] = [
+    (bindings::VRNIC_QP_REACTIVE, QpFlags::REACTIVE),
+    (bindings::VRNIC_QP_NO_SQ_KEYS, QpFlags::NO_SQ_KEYS),
+    (bindings::VRNIC_QP_WINDOWS_ONLY, QpFlags::WINDOWS_ONLY),
+];
+
+/// Returns the adapter's flags for the creation flags. Those of processes are in their requests.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for one that the adapter or this driver does not have.
+pub(super) fn created_flags(
+    ctx: &Ctx<'_>,
+    init: &QpInit<'_, Verbs>,
+    is_user: bool,
+) -> Result<QpFlags> {
+    let known = KERNEL_FLAGS.iter().fold(0, |known, (bit, _)| known | bit);
+    if init.flags() & !known != 0 || init.flags() != 0 && (is_user || init.kind() != QpType::RC) {
+        return Err(EOPNOTSUPP);
+    }
+    let mut flags = QpFlags::empty();
+    for (bit, flag) in KERNEL_FLAGS {
+        flags.set(flag, init.flags() & bit != 0);
+    }
+    check_options(ctx, flags).map(|()| flags)
+}
+
+/// Checks that the adapter has what the flags ask for.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP`.
+pub(super) fn check_options(ctx: &Ctx<'_>, flags: QpFlags) -> Result {
+    let options = QpFlags::NO_SQ_KEYS.union(QpFlags::WINDOWS_ONLY);
+    match flags.intersects(options) && !ctx.adapter.caps().has(DeviceFeatures::KEY_OPTIONS) {
+        true => Err(EOPNOTSUPP),
+        false => Ok(()),
+    }
 }
 
 /// Returns the parameters that do not depend on where the queues are.

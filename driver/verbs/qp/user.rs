@@ -72,6 +72,8 @@ impl Plan {
         flags.set(QpFlags::SQ_IN_DEVICE, asked.contains(QpReqFlags::SQ_IN_DEVICE));
         flags.set(QpFlags::REACTIVE, asked.contains(QpReqFlags::REACTIVE));
         flags.set(QpFlags::PUSH, asked.contains(QpReqFlags::PUSH));
+        flags.set(QpFlags::NO_SQ_KEYS, asked.contains(QpReqFlags::NO_SQ_KEYS));
+        flags.set(QpFlags::WINDOWS_ONLY, asked.contains(QpReqFlags::WINDOWS_ONLY));
         let this = Self {
             sq: asked_shape(request.sq_log_size, request.sq_log_stride),
             rq: asked_shape(request.rq_log_size, request.rq_log_stride),
@@ -140,6 +142,7 @@ pub(super) fn create(
     let request: QpReq = user.data.request(QpReq::REQUIRED)?;
     let cap = own_cap(init);
     let plan = Plan::new(&request, &cap)?;
+    params::check_options(ctx, plan.flags)?;
     if init.srq().is_some() && plan.rq.is_some() {
         return Err(EINVAL);
     }

@@ -37,6 +37,10 @@ bitflags! {
         const TOE = 1 << 1;
         /// A receive of such a queue pair also completes at the end of a segment with the flag PSH.
         const PUSH = 1 << 2;
+        /// The send queue makes no keys valid: bindings of windows and commands are refused.
+        const NO_SQ_KEYS = 1 << 3;
+        /// The peer reaches memory by windows and commands only, not by regions.
+        const WINDOWS_ONLY = 1 << 4;
     }
 }
 
@@ -47,6 +51,11 @@ bitflags! {
     pub struct MemFlags: u32 {
         /// The key is valid for one message of the peer.
         const ONE_TOUCH = abi::sq::MemFlags::ONE_TOUCH.bits() as u32;
+        /// In a binding: it keeps the key of the window, and is refused if the window has another
+        /// one by then.
+        const SAME_KEY = abi::sq::MemFlags::SAME_KEY.bits() as u32;
+        /// In a registration: nothing is sent from the region.
+        const NO_LOCAL_READ = abi::sq::MemFlags::NO_LOCAL_READ.bits() as u32;
     }
 }
 

@@ -106,6 +106,11 @@ pub struct QpExtras {
     pub toe: bool,
     /// Its receives also complete at PSH ([`abi::admin::QpFlags::PUSH`]).
     pub push: bool,
+    /// The send queue makes no keys valid ([`abi::admin::QpFlags::NO_SQ_KEYS`]).
+    pub no_sq_keys: bool,
+    /// The peer reaches memory by windows and command regions only
+    /// ([`abi::admin::QpFlags::WINDOWS_ONLY`]).
+    pub windows_only: bool,
     /// The position of a command's key; `None` if the queue pair has no commands.
     pub commands: Option<CommandTag>,
     /// Number of data segments of a command; zero without commands.
@@ -224,6 +229,8 @@ impl QpRings {
         flags.set(QpReqFlags::SQ_IN_DEVICE, self.layout.send_in_device);
         flags.set(QpReqFlags::REACTIVE, extras.reactive);
         flags.set(QpReqFlags::PUSH, extras.push);
+        flags.set(QpReqFlags::NO_SQ_KEYS, extras.no_sq_keys);
+        flags.set(QpReqFlags::WINDOWS_ONLY, extras.windows_only);
         let tag_form = match extras.commands {
             None => TagForm::None,
             Some(CommandTag { iscsi: false, .. }) => TagForm::General,

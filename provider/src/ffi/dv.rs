@@ -37,6 +37,8 @@ const _: () = {
     assert!(QpFlags::REACTIVE.bits() == c::VRNICDV_QP_REACTIVE);
     assert!(QpFlags::TOE.bits() == c::VRNICDV_QP_TOE);
     assert!(QpFlags::PUSH.bits() == c::VRNICDV_QP_PUSH);
+    assert!(QpFlags::NO_SQ_KEYS.bits() == c::VRNICDV_QP_NO_SQ_KEYS);
+    assert!(QpFlags::WINDOWS_ONLY.bits() == c::VRNICDV_QP_WINDOWS_ONLY);
     assert!(offset_of!(CqAttr, few) == offset_of!(c::vrnicdv_cq_attr, few));
     assert!(CqFlags::ANY_VECTOR.bits() == c::VRNICDV_CQ_ANY_VECTOR);
     assert!(CqFlags::HOLDING.bits() == c::VRNICDV_CQ_HOLDING);
@@ -45,6 +47,8 @@ const _: () = {
     assert!(CqState::Full as u32 == c::VRNICDV_CQ_FULL);
     assert!(CqState::Failed as u32 == c::VRNICDV_CQ_FAILED);
     assert!(vrnicdv::MemFlags::ONE_TOUCH.bits() == c::VRNICDV_MEM_ONE_TOUCH);
+    assert!(vrnicdv::MemFlags::SAME_KEY.bits() == c::VRNICDV_MEM_SAME_KEY);
+    assert!(vrnicdv::MemFlags::NO_LOCAL_READ.bits() == c::VRNICDV_MEM_NO_LOCAL_READ);
     assert!(TagForm::None as u32 == c::VRNICDV_TAG_NONE);
     assert!(TagForm::General as u32 == c::VRNICDV_TAG_GENERAL);
     assert!(TagForm::Iscsi as u32 == c::VRNICDV_TAG_ISCSI);
@@ -100,6 +104,11 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
     if push && !toe || toe && attr.tag_form != c::VRNICDV_TAG_NONE {
         return Err(Errno::INVAL);
     }
+    let no_sq_keys = flags.contains(QpFlags::NO_SQ_KEYS);
+    let windows_only = flags.contains(QpFlags::WINDOWS_ONLY);
+    if toe && (no_sq_keys || windows_only) {
+        return Err(Errno::INVAL);
+    }
     let tag = |iscsi| Some(CommandTag { iscsi, offset: attr.tag_offset });
     let commands = match attr.tag_form {
         c::VRNICDV_TAG_NONE if attr.tag_offset == 0 => None,
@@ -109,7 +118,16 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
     };
     let reactive = flags.contains(QpFlags::REACTIVE);
     let max_command_sge = attr.max_command_sge;
-    Ok(QpExtras { reactive, toe, push, commands, max_command_sge, ..QpExtras::default() })
+    Ok(QpExtras {
+        reactive,
+        toe,
+        push,
+        no_sq_keys,
+        windows_only,
+        commands,
+        max_command_sge,
+        ..QpExtras::default()
+    })
 }
 
 /// `vrnicdv_attach_socket`.
@@ -238,7 +256,10 @@ unsafe fn reg_mr(
     // SAFETY: the caller passes a live protection domain, whose context is live too.
     unsafe { check_context((*pd).context) }?;
     let mut flags = MrFlags::empty();
-    flags.set(MrFlags::ONE_TOUCH, memory_flags(mem_flags)?.contains(MemFlags::ONE_TOUCH));
+    let allowed = MemFlags::ONE_TOUCH | MemFlags::NO_LOCAL_READ;
+    let asked = memory_flags(mem_flags, allowed)?;
+    flags.set(MrFlags::ONE_TOUCH, asked.contains(MemFlags::ONE_TOUCH));
+    flags.set(MrFlags::NO_LOCAL_READ, asked.contains(MemFlags::NO_LOCAL_READ));
     // CAST: an address of this process, as the region's first address.
     let new = NewRegion { addr, length, iova: addr as u64, access, flags };
     // SAFETY: the caller passes a live protection domain.
@@ -265,7 +286,7 @@ pub(super) unsafe extern "C" fn vrnicdv_bind_mw(
 ) -> c_int {
     // SAFETY: the caller passes a live queue pair, whose context is live too.
     let bound = unsafe { check_context((*qp).context) }.and_then(|()| {
-        let flags = memory_flags(mem_flags)?;
+        let flags = memory_flags(mem_flags, MemFlags::ONE_TOUCH | MemFlags::SAME_KEY)?;
         // SAFETY: the caller passes a live queue pair and window, and a valid binding whose region
         // is null or live.
         unsafe { mw::try_bind(qp, &mut *window, &*bind, flags) }
@@ -310,7 +331,7 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
         (true, _) => return Err(Errno::INVAL),
     };
     let mut flags = CommandFlags::empty();
-    let memory = memory_flags(command.mem_flags)?;
+    let memory = memory_flags(command.mem_flags, MemFlags::ONE_TOUCH)?;
     flags.set(CommandFlags::ONE_TOUCH, memory.contains(MemFlags::ONE_TOUCH));
     let segment = CommandSeg {
         access: command.access.into(),
@@ -335,9 +356,10 @@ unsafe fn segments<'a>(list: *mut c::ibv_sge, count: u32) -> Result<&'a [Sge], E
     unsafe { request::segments(list, count) }.map_err(request::errno)
 }
 
-fn memory_flags(given: u32) -> Result<MemFlags, Errno> {
+/// Returns the flags of a program, if all of them are allowed.
+fn memory_flags(given: u32, allowed: MemFlags) -> Result<MemFlags, Errno> {
     let flags = u8::try_from(given).ok().and_then(MemFlags::from_bits);
-    flags.ok_or(Errno::INVAL)
+    flags.filter(|flags| allowed.contains(*flags)).ok_or(Errno::INVAL)
 }
 
 /// # Safety

@@ -38,7 +38,11 @@ pub(super) unsafe fn try_reg(pd: *mut c::ibv_pd, new: &NewRegion) -> Result<*mut
     if !new.flags.is_empty() {
         // SAFETY: the caller passes a live protection domain, whose context is live, and one of
         // this plugin.
-        unsafe { Context::of((*pd).context) }?.needs(Features::REGION_FLAGS)?;
+        let context = unsafe { Context::of((*pd).context) }?;
+        context.needs(Features::REGION_FLAGS)?;
+        if new.flags.contains(MrFlags::NO_LOCAL_READ) {
+            context.needs(Features::KEY_OPTIONS)?;
+        }
     }
     let region = Mr::begin()?;
     let base = region.base();

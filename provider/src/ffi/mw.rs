@@ -6,9 +6,11 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use vrnic_abi::sq::{BindMwSeg, Flags, MemFlags, Opcode};
+use vrnic_abi::uverbs::Features;
 use vrnic_queues::request::{Payload, SendHeader};
 
 use super::bindings as c;
+use super::context::Context;
 use super::object::Object;
 use super::request::{check_flags, errno, send_flags};
 use super::{commands, pointer, qp, status};
@@ -51,7 +53,8 @@ pub(super) unsafe extern "C" fn bind(
     status(unsafe { try_bind(qp, &mut *window, &*bind, MemFlags::empty()) })
 }
 
-/// Posts the binding of a window of either type under a new key.
+/// Posts the binding of a window of either type under a new key, or under its present one if the
+/// flags say so.
 ///
 /// # Safety
 /// `qp` must be live, and so must the region that the binding names.
@@ -64,7 +67,13 @@ pub(super) unsafe fn try_bind(
     // SAFETY: the caller passes a live queue pair, which is one of this plugin.
     let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
     check_flags(bind.send_flags).map_err(errno)?;
-    let rkey = next_key(window.rkey);
+    let same = flags.contains(MemFlags::SAME_KEY);
+    if same {
+        // SAFETY: the caller passes a live queue pair, whose context is live, and one of this
+        // plugin.
+        unsafe { Context::of((*qp).context) }?.needs(Features::KEY_OPTIONS)?;
+    }
+    let rkey = if same { window.rkey } else { next_key(window.rkey) };
     // SAFETY: the caller passes a binding that names a live region, if any.
     let (header, segment) =
         unsafe { binding(bind.wr_id, send_flags(bind.send_flags), rkey, &bind.bind_info, flags) }?;

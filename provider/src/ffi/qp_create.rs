@@ -111,6 +111,9 @@ pub(super) unsafe fn try_create(
     if extras.commands.is_some() {
         context.needs(Features::COMMANDS)?;
     }
+    if extras.no_sq_keys || extras.windows_only {
+        context.needs(Features::KEY_OPTIONS)?;
+    }
     if extras.toe {
         context.needs(Features::TOE)?;
     }

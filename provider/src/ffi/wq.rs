@@ -43,6 +43,8 @@ const EXTRAS: QpExtras = QpExtras {
     reactive: false,
     toe: false,
     push: false,
+    no_sq_keys: false,
+    windows_only: false,
     commands: None,
     max_command_sge: 0,
     max_headers: 0,

@@ -20,10 +20,21 @@ use crate::model::{Bind, QpCap, Sge};
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct QpExtras {
     pub reactive: bool,
+    pub no_sq_keys: bool,
+    pub windows_only: bool,
     /// 0: none, 1: general, 2: iSCSI.
     pub tag_form: u32,
     pub tag_offset: u32,
     pub max_command_sge: u32,
+}
+
+/// `enum vrnicdv_mem_flags`.
+pub mod mem {
+    use vrnicdv::MemFlags;
+
+    pub const ONE_TOUCH: u32 = MemFlags::ONE_TOUCH.bits();
+    pub const SAME_KEY: u32 = MemFlags::SAME_KEY.bits();
+    pub const NO_LOCAL_READ: u32 = MemFlags::NO_LOCAL_READ.bits();
 }
 
 /// A command (a direct verb).
@@ -83,8 +94,19 @@ impl Cq {
 impl Mr {
     /// Registers memory for one message of a peer, with `vrnicdv_reg_mr`.
     pub fn for_one_touch(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
-        let (pd, addr, access) = (pd.raw().cast(), addr as *mut _, access as i32);
-        let (length, flags) = (length as usize, MemFlags::ONE_TOUCH);
+        Self::direct(pd, addr..addr + length, access, MemFlags::ONE_TOUCH.bits())
+    }
+
+    /// Registers a range of addresses with these flags, with `vrnicdv_reg_mr`.
+    pub fn direct(
+        pd: &Pd,
+        memory: std::ops::Range<u64>,
+        access: u32,
+        mem_flags: u32,
+    ) -> io::Result<Self> {
+        let (pd, addr, access) = (pd.raw().cast(), memory.start as *mut _, access as i32);
+        let length = (memory.end - memory.start) as usize;
+        let flags = MemFlags::from_bits_retain(mem_flags);
         // SAFETY: as in `Mr::new`.
         let mr = unsafe { functions()?.reg_mr(pd, addr, length, access, flags) };
         Ok(Self { raw: object(mr.cast())? })
@@ -92,12 +114,20 @@ impl Mr {
 }
 
 impl Mw {
-    /// Binds a window for one message of a peer, with `vrnicdv_bind_mw`. This changes the key.
-    pub fn bind_one_touch(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
+    /// Binds a window with these flags, with `vrnicdv_bind_mw`. This changes the key, unless the
+    /// flags say otherwise.
+    pub fn bind_direct(
+        &mut self,
+        qp: &Qp,
+        mr: Option<&Mr>,
+        bind: &Bind,
+        mem_flags: u32,
+    ) -> io::Result<()> {
         let mut wanted = window::wanted(mr, bind);
         let (qp, mw, wanted) = (qp.raw().cast(), self.raw().cast(), (&raw mut wanted).cast());
+        let flags = MemFlags::from_bits_retain(mem_flags);
         // SAFETY: all handles are live and the struct complete.
-        check(unsafe { functions()?.bind_mw(qp, mw, wanted, MemFlags::ONE_TOUCH) })
+        check(unsafe { functions()?.bind_mw(qp, mw, wanted, flags) })
     }
 }
 
@@ -106,6 +136,8 @@ impl Qp {
     pub fn direct(init: &InitAttr<'_>, extras: &QpExtras) -> io::Result<(Self, QpCap)> {
         let mut flags = QpFlags::empty();
         flags.set(QpFlags::REACTIVE, extras.reactive);
+        flags.set(QpFlags::NO_SQ_KEYS, extras.no_sq_keys);
+        flags.set(QpFlags::WINDOWS_ONLY, extras.windows_only);
         let tag_form = match extras.tag_form {
             0 => TagForm::None,
             1 => TagForm::General,

@@ -46,22 +46,30 @@ calls! { Direct:
         Ok(self.cqs.get(cq)?.state()? as u32)
     }
 
-    /// Registers a range of the agent's addresses with a one-touch key.
-    fn reg_one_touch(
+    /// Registers a range of the agent's addresses with these flags.
+    fn reg_direct(
         &mut self,
         pd: u32,
         addr: u64,
         length: u64,
         access: u32,
+        mem_flags: u32,
     ) -> io::Result<MrInfo> {
-        let mr = Mr::for_one_touch(self.pds.get(pd)?, addr, length, access)?;
+        let mr = Mr::direct(self.pds.get(pd)?, addr..addr + length, access, mem_flags)?;
         Ok(self.keep_mr(mr))
     }
 
-    /// Posts a binding of a window of any type with a one-touch key. Returns this key.
-    fn bind_one_touch(&mut self, qp: u32, mw: u32, mr: u32, bind: Bind) -> io::Result<u32> {
+    /// Posts a binding of a window of any type with these flags. Returns its key.
+    fn bind_direct(
+        &mut self,
+        qp: u32,
+        mw: u32,
+        mr: u32,
+        bind: Bind,
+        mem_flags: u32,
+    ) -> io::Result<u32> {
         let mw = self.mws.get_mut(mw)?;
-        mw.bind_one_touch(self.qps.get(qp)?, Some(self.mrs.get(mr)?), &bind)?;
+        mw.bind_direct(self.qps.get(qp)?, Some(self.mrs.get(mr)?), &bind, mem_flags)?;
         Ok(mw.key())
     }
 

@@ -11,7 +11,7 @@ use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::fixture::{
     End, Env, Link, Options, Region, Side, expect_errno, expect_error, expect_in_order,
 };
-use vrnic_verbs::direct::{CommandWr, QpExtras};
+use vrnic_verbs::direct::{CommandWr, QpExtras, mem};
 use vrnic_verbs::model::{
     Bind, Change, Op, SendWr, State, Status, Wc, access, change, event, flags,
 };
@@ -60,7 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// message is refused, and the region can be deregistered afterwards.
 fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
-    let region = Region::for_one_touch(&b.end, b.pd, len, access::ALL)?;
+    let region = Region::direct(&b.end, b.pd, len, access::ALL, mem::ONE_TOUCH)?;
     let near = a.region(len, 0)?;
     near.fill(3)?;
     a.send(&b, &[near.sge()], &[region.sge()])?;
@@ -84,7 +84,7 @@ fn access_once(a: &Side, op: Op, near: &Region, region: &Region, rkey: u32) -> R
 /// REREG_MR makes a region valid again whose key was used, for one more message, with a new key.
 fn reregistered(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
-    let mut region = Region::for_one_touch(&b.end, b.pd, 100, access::ALL)?;
+    let mut region = Region::direct(&b.end, b.pd, 100, access::ALL, mem::ONE_TOUCH)?;
     let near = a.region(100, 0)?;
     for round in 0..3 {
         near.fill(round)?;
@@ -106,7 +106,7 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     let region = Region::new(&b.end, b.pd, len, 9, BINDABLE)?;
     let mut window = Window::new(&b, mw_type)?;
     let bind = signaled(region.addr, len, READ_WRITE);
-    window.rkey = b.end.agent.bind_one_touch(b.qp, window.mw, region.mr, bind)?;
+    window.rkey = b.end.agent.bind_direct(b.qp, window.mw, region.mr, bind, mem::ONE_TOUCH)?;
     b.expect_sent(bind.wr_id, Status::Success)?;
     access_once(&a, op, &a.region(len, 0)?, &region, window.rkey)
 }
@@ -325,8 +325,18 @@ struct Form {
     opcodes: [u8; 2],
 }
 
+/// The extras of a QP without any.
+const PLAIN: QpExtras = QpExtras {
+    reactive: false,
+    no_sq_keys: false,
+    windows_only: false,
+    tag_form: 0,
+    tag_offset: 0,
+    max_command_sge: 0,
+};
+
 const GENERAL: Form = Form {
-    extras: QpExtras { reactive: false, tag_form: 1, tag_offset: 12, max_command_sge: 3 },
+    extras: QpExtras { tag_form: 1, tag_offset: 12, max_command_sge: 3, ..PLAIN },
     len: 40,
     tag: 20,
     tag_offset: 20,
@@ -336,7 +346,7 @@ const GENERAL: Form = Form {
 /// A basic header segment after 4 other bytes: SCSI command and SCSI response (RFC 7143, 11.2.1.2),
 /// with the initiator task tag in bytes 16 to 19.
 const ISCSI: Form = Form {
-    extras: QpExtras { reactive: false, tag_form: 2, tag_offset: 4, max_command_sge: 3 },
+    extras: QpExtras { tag_form: 2, tag_offset: 4, max_command_sge: 3, ..PLAIN },
     len: 52,
     tag: 20,
     tag_offset: 0,

@@ -29,7 +29,8 @@
 //! | [`regions`] | zero-based regions, changing regions |
 //! | [`device_memory`] | memory of the device as the source and target of operations, its bounds and its end |
 //! | [`windows`] | memory windows of both types, invalidation |
-//! | [`direct`], [`transfer`] | one-touch keys, commands, the two kinds of failure; direct transfers (only vrnic) |
+//! | [`direct`], [`options`] | one-touch keys, commands, the two kinds of failure; options for keys (only vrnic) |
+//! | [`transfer`] | direct transfers (only vrnic) |
 //! | [`states`] | the state machine of QPs |
 //! | [`transitions`] | the state machine: every pair of states with every attribute |
 //! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
@@ -72,6 +73,8 @@ mod local_errors;
 mod loopback;
 mod memlock;
 mod mistakes;
+#[cfg(feature = "vrnic")]
+mod options;
 mod order;
 mod queues;
 mod raw;
@@ -146,6 +149,8 @@ pub(crate) fn cases() -> Vec<Case> {
         windows::cases(),
         #[cfg(feature = "vrnic")]
         direct::cases(),
+        #[cfg(feature = "vrnic")]
+        options::cases(),
         #[cfg(feature = "vrnic")]
         transfer::cases(),
         datagrams::cases(),
