@@ -37,8 +37,5 @@ fn has_begun<H: Host>(qp: &Qp<H>) -> bool {
     if qp.flushes_sends() {
         return false;
     }
-    let mut requester = qp.requester.lock();
-    requester.current.is_some()
-        || !requester.open_reads.is_empty()
-        || requester.path.outstanding().is_some_and(|outstanding| !outstanding.is_empty())
+    qp.requester.lock().has_begun()
 }

@@ -4,7 +4,7 @@
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::{Attr, State};
+use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
@@ -264,4 +264,22 @@ fn no_more_is_outstanding_than_the_queue_holds() {
         assert_ne!(turn, Turn::Idle);
         assert!(qp.requester.lock().open_reads.len() <= 16);
     }
+}
+
+/// The number of outstanding READs does not change in SQD before the last one has ended.
+#[test]
+fn the_limit_of_reads_does_not_change_before_the_queue_has_drained() {
+    let mut p = pair(2);
+    p.a.post_send(&read(&p, 0));
+    turn(&p);
+    p.a.set_state(State::Sqd);
+    let change = |p: &Pair| {
+        let attr = Attr { max_rd_atomic: 1, ..Attr::default() };
+        let changed = p.ga.modify_qp(p.a.qpn, AttrMask::MAX_QP_RD_ATOMIC, &attr);
+        changed.map_err(|refused| refused.0)
+    };
+    assert_eq!(change(&p), Err(vrnic_abi::admin::Status::BadState));
+    p.settle();
+    assert_eq!(completed(&mut p), [(100, Status::Success)]);
+    assert_eq!(change(&p), Ok(()));
 }

@@ -62,7 +62,27 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if migrates || mask.contains(AttrMask::ALT_PATH) {
         return Err(Status::Unsupported.into());
     }
+    check_reads(&qp, mask, change)?;
     apply(adapter, &qp, &new, mask, change)
+}
+
+/// Checks that the number of READs and atomics of a half changes only while none of them is
+/// outstanding.
+///
+/// # Errors
+/// [`Status::BadState`] in the state SQD if the send queue has not drained, or if the peer's READs
+/// are being answered.
+fn check_reads<H: Host>(qp: &Qp<H>, mask: AttrMask, change: Change) -> Result<(), Failure> {
+    let stays = change == Change { from: State::Sqd, to: State::Sqd };
+    let asks = stays && mask.contains(AttrMask::MAX_QP_RD_ATOMIC);
+    if asks && qp.requester.lock().has_begun() {
+        return Err(Status::BadState.into());
+    }
+    let answers = stays && mask.contains(AttrMask::MAX_DEST_RD_ATOMIC);
+    if answers && qp.responder.lock().packets.as_ref().is_some_and(|half| half.is_reading()) {
+        return Err(Status::BadState.into());
+    }
+    Ok(())
 }
 
 /// Checks each attribute that the mask names. `mtu` is the port's MTU.

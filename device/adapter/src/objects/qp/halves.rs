@@ -95,6 +95,13 @@ impl<H: Host> Requester<H> {
         u64::from(self.life) << 32 | u64::from(index)
     }
 
+    /// Returns whether work requests have begun and have not ended.
+    pub fn has_begun(&mut self) -> bool {
+        self.current.is_some()
+            || !self.open_reads.is_empty()
+            || self.path.outstanding().is_some_and(|outstanding| !outstanding.is_empty())
+    }
+
     /// Prepares for an entry that has just been taken.
     #[inline]
     pub fn begin(&mut self) {

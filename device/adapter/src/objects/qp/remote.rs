@@ -190,6 +190,12 @@ impl Receiver {
         reserved
     }
 
+    /// Returns whether answers of the peer's READs have not been sent.
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        matches!(&self.engine, Engine::Reliable(engine) if engine.is_reading())
+    }
+
     /// Stores a copy of the frame of a packet that must be executed after a missing one. Without
     /// memory for it, the peer must send it again. Returns whether it was stored.
     #[must_use]

@@ -120,6 +120,41 @@ fn limits_that_were_set_in_sqd_reach_the_connection() {
     assert!(took < 100_000_000, "{took} ns for two time-outs of 1 ms");
 }
 
+/// The number of a half's READs changes only while none is outstanding.
+#[test]
+fn limits_of_reads_do_not_change_while_reads_are_outstanding() {
+    let cable = Cable::new(55, Faults::default());
+    let (mut a, mut b) = cable.connected(Setup::default(), |_| {});
+    let attr = Attr { max_rd_atomic: 1, max_dest_rd_atomic: 2, ..Attr::default() };
+    let change = |end: &Endpoint, mask| {
+        end.guest.modify_qp(end.qpn, mask, &attr).map_err(|refused| refused.0)
+    };
+    // A's frames do not leave: neither its request, nor its answer to B's request.
+    cable.set_full(true);
+    let start = cable.now();
+    let wait = || cable.run_until(|| cable.now() > start + 1_000_000);
+    b.post_send(&Wr::new(Opcode::Read, &[b.sge(0, 4096)]).to(a.buffer, a.key));
+    a.post_send(&Wr::new(Opcode::Read, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    wait();
+    for end in [&mut a, &mut b] {
+        end.set_state(State::Sqd);
+        assert_eq!(change(end, AttrMask::MAX_QP_RD_ATOMIC), Err(AdminStatus::BadState));
+        assert_eq!(change(end, AttrMask::TIMEOUT), Ok(()));
+    }
+    assert_eq!(change(&a, AttrMask::MAX_DEST_RD_ATOMIC), Err(AdminStatus::BadState));
+    cable.set_full(false);
+    for end in [&mut a, &mut b] {
+        let mut done = None;
+        cable.run_until(|| {
+            done = done.or_else(|| end.send_cq.poll().map(|cqe| status(&cqe)));
+            done.is_some()
+        });
+        assert_eq!(done, Some(Status::Success));
+        assert_eq!(change(end, AttrMask::MAX_QP_RD_ATOMIC), Ok(()));
+        assert_eq!(change(end, AttrMask::MAX_DEST_RD_ATOMIC), Ok(()));
+    }
+}
+
 #[test]
 fn packets_before_one_that_has_become_too_long_are_sent() {
     let cable = Cable::new(54, Faults::default());
