@@ -11,6 +11,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
     Ends, LONG_TIMEOUT, PCI, SHORT_TIMEOUT, held, link_is, listens, said, settles, stop, works,
 };
+use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
             crowd(pair, "--processes 60 --at-once 6 --life 400 --seed 2")
         }),
         Case::new("killed_with_connections", connections),
+        Case::new("killed_with_a_full_queue", full_queue),
         Case::new("forks", forks),
         Case::new("killed_with_a_child_that_lives", orphan),
         Case::new("adapter_removed_under_thousands_of_objects", removal),
@@ -73,6 +75,20 @@ fn thousands(pair: &mut Pair) -> Result<()> {
     }
     stop(hoard).context("the process does not end")?;
     before.unchanged(pair, &pair.a)
+}
+
+/// Processes are killed while their queue pairs wait for room in a full completion queue, on either
+/// side of a connection: no object is left on either guest.
+fn full_queue(pair: &mut Pair) -> Result<()> {
+    // What the kernel and the daemon allocate at the first use stays allocated.
+    let cases = "--only direct/cq/full/receiver_killed --only direct/cq/full/sender_killed";
+    run(pair, cases, "guest")?;
+    let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];
+    for _ in 0..3 {
+        run(pair, cases, "guest")?;
+    }
+    before[0].unchanged(pair, &pair.a)?;
+    before[1].unchanged(pair, &pair.b)
 }
 
 /// Processes that create and use objects of all kinds are killed at any time.

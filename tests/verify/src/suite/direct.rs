@@ -43,6 +43,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("direct/cq/full/resized", resized_while_full),
         Case::new("direct/cq/full/destroyed", destroyed_while_full),
         Case::new("direct/cq/full/few_left", few_left),
+        Case::new("direct/cq/full/receiver_killed", |env| killed_while_full(env, true)),
+        Case::new("direct/cq/full/sender_killed", |env| killed_while_full(env, false)),
         Case::new("direct/command/general", |env| command(env, &GENERAL)),
         Case::new("direct/command/iscsi", |env| command(env, &ISCSI)),
         Case::new("direct/command/inline", command_inline),
@@ -121,6 +123,10 @@ const ENTRIES: u64 = 4;
 
 /// Returns a link whose B has a holding CQ for its receives, or A for its sends.
 fn holding(env: &Env, receives: bool, few: u32) -> Result<Link> {
+    holding_between([&env.a, &env.b], receives, few)
+}
+
+fn holding_between([a, b]: [&End; 2], receives: bool, few: u32) -> Result<Link> {
     let options = Options::default();
     let side = |end: &End, first: bool| {
         let agent = &end.agent;
@@ -131,9 +137,9 @@ fn holding(env: &Env, receives: bool, few: u32) -> Result<Link> {
         Side::with_cqs(end, agent.alloc_pd()?, cqs, &options)
     };
     if receives {
-        Link::of(Side::new(&env.a, &options)?, side(&env.b, false)?)
+        Link::of(Side::new(a, &options)?, side(b, false)?)
     } else {
-        Link::of(side(&env.a, true)?, Side::new(&env.b, &options)?)
+        Link::of(side(a, true)?, Side::new(b, &options)?)
     }
 }
 
@@ -203,6 +209,30 @@ fn destroyed_while_full(env: &Env) -> Result<()> {
     agent.destroy_cq(link.b.recv_cq)?;
     let ends = link.a.sent(12)?;
     ensure!(ends.last().is_some_and(|wc| wc.status != 0), "the last message has arrived: {ends:?}");
+    Link::new(env, &Options::default())?.prove()
+}
+
+/// The process whose CQ is full is killed while its QP waits for room. The other process finds that
+/// out, and both guests work on.
+fn killed_while_full(env: &Env, receiver: bool) -> Result<()> {
+    let (a, b) = (env.another_a()?, env.another_b()?);
+    let link = holding_between([&a, &b], receiver, 0)?;
+    send_all(&link, 0..12)?;
+    let (gone, cq, left) = match receiver {
+        true => (&link.b, link.b.recv_cq, &link.a),
+        false => (&link.a, link.a.send_cq, &link.b),
+    };
+    expect_cq_event(gone, cq, CQ_FULL)?;
+    ensure!(gone.end.agent.crash().is_err(), "the agent survived");
+    // The kernel needs some time to end the process.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    if receiver {
+        let ends = left.sent(12)?;
+        ensure!(ends.last().is_some_and(|wc| wc.status != 0), "all have arrived: {ends:?}");
+    } else {
+        left.received(ENTRIES as usize)?;
+    }
+    left.destroy()?;
     Link::new(env, &Options::default())?.prove()
 }
 
