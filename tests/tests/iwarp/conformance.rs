@@ -5,7 +5,7 @@ use vrnic_tests::conformance::run_managed;
 use vrnic_tests::harness::Case;
 
 /// The groups of these cases.
-const GROUPS: [&str; 22] = [
+const GROUPS: [&str; 23] = [
     "connections",
     "data",
     "segments",
@@ -22,6 +22,7 @@ const GROUPS: [&str; 22] = [
     "raw",
     "regions",
     "windows",
+    "direct",
     "attributes",
     "async_events",
     "srq",

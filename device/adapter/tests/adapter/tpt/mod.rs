@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vrnic_abi::admin::Pages;
 use vrnic_abi::qp::Access;
+use vrnic_abi::sq::RegMrSeg;
 use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::pages::Run;
-use vrnic_adapter::memory::tpt::{ByteRange, Mr, Tpt, User};
+use vrnic_adapter::memory::tpt::{ByteRange, Denied, Mr, Registration, Tpt, User};
 use vrnic_testdriver::memory::BASE;
 
 use crate::host::TestHost;
@@ -128,6 +129,41 @@ fn huge_regions() {
 fn every_page_size() {
     for shift in 12..=30 {
         finds_pages(shift, 1, 7 << shift);
+    }
+}
+
+/// The same for regions that work requests register.
+#[test]
+fn every_page_size_by_work_requests() {
+    for shift in 12..=30 {
+        let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
+        let page = |nth: u64| (nth * 3 + 1) << shift;
+        let list: Vec<u8> = (0..7).flat_map(|nth| page(nth).to_le_bytes()).collect();
+        let memory = host.hold(Lane::SHARED);
+        vrnic_adapter::host::HeldMemory::write(&memory, BASE.into(), &list).expect("memory");
+        // The region ends within its last page.
+        let len = (7 << shift) - 100;
+        let seg = RegMrSeg {
+            length: len.into(),
+            table: BASE.into(),
+            page_count: 7.into(),
+            page_shift: shift,
+            ..RegMrSeg::default()
+        };
+        let key = tpt.insert_fast(PDN, 7).expect("room");
+        let wanted = Registration::new(key, of(PDN), 0, &seg).expect("parameters");
+        tpt.register(&memory, &wanted).expect("registered");
+        for at in [0, 5, len / 3, (6 << shift) - 1, len - 1] {
+            let found = tpt.check(&(), key, of(PDN), range(at, 1), Access::empty());
+            let expected = run(page(at >> shift) + at % (1 << shift), 1);
+            assert_eq!(found.expect("inside").resolve(0, 1), Some(expected), "shift {shift}");
+        }
+        assert!(tpt.check(&(), key, of(PDN), range(len, 1), Access::empty()).is_err());
+    }
+    let seg = RegMrSeg { length: 1.into(), page_count: 1.into(), ..RegMrSeg::default() };
+    for page_shift in [0, 11, 31, 63] {
+        let wanted = Registration::new(0.into(), of(PDN), 0, &RegMrSeg { page_shift, ..seg });
+        assert_eq!(wanted.err(), Some(Denied::Bounds), "shift {page_shift}");
     }
 }
 
