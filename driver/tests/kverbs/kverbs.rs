@@ -15,6 +15,7 @@
 //! | [`process`] | test: kernel threads cannot register memory of a process |
 //! | [`handlers`] | test: handlers of a completion queue run one at a time, outside of methods |
 //! | [`holding`] | test: a completion queue that is full holds completions back |
+//! | [`options`] | test: the options of `direct.h` for queue pairs and registrations |
 //! | [`death`] | test: requests outstanding when the adapter dies, and those posted later |
 //! | [`sides`] | two queue pairs of a device, connected to each other |
 //! | [`check`] | waiting for the outcome of requests, and logging failures |

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The options of `direct.h` for queue pairs and registrations. Side b has them, side a is the peer.
+//! The options of `direct.h` for queue pairs and registrations. Side b has them, side a is the
+//! peer.
 
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 

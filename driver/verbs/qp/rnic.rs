@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! States of queue pairs of iWARP. They are in INIT from the beginning, and OPEN_CONNECTION takes
-//! them to RTS, whatever their owner asks for.
+//! them to RTS, whatever their owner asks for. Their owner only takes them out of RTS, and from SQE
+//! back to it.
 
 use abi::qp::{Attr, AttrMask, State};
 use kernel::prelude::*;
@@ -32,6 +33,16 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr<'_>, mask: QpA
             let attr = Attr { rate_limit, ..Attr::default() };
             modify::change(ctx, qp, &attr, AttrMask::RATE_LIMIT, *state)
         }
+        Some(QpState::ReadyToSend) => resume(ctx, qp),
+        _ => Ok(()),
+    }
+}
+
+/// Starts the send queue again, if a refused request has stopped it. Otherwise the connection takes
+/// the queue pair to this state.
+fn resume(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result {
+    match modify::query(ctx, qp)?.state {
+        QpState::SendQueueError => change_state(ctx, qp, State::Rts, QpState::ReadyToSend),
         _ => Ok(()),
     }
 }

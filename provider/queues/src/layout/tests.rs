@@ -52,6 +52,20 @@ fn commands_make_room_for_their_data() {
 }
 
 #[test]
+fn the_kernel_learns_which_keys_a_queue_pair_has() {
+    let plain = QpExtras::default();
+    for (extras, flags) in [
+        (plain, QpReqFlags::empty()),
+        (QpExtras { no_sq_keys: true, ..plain }, QpReqFlags::NO_SQ_KEYS),
+        (QpExtras { windows_only: true, ..plain }, QpReqFlags::WINDOWS_ONLY),
+    ] {
+        let layout = QpLayout::new(&CAP, &LIMITS, SqPolicy::Guest, extras).expect("valid");
+        let request = QpRings::allocate(layout).expect("memory").request();
+        assert_eq!(request.flags.get(), flags.bits(), "{extras:?}");
+    }
+}
+
+#[test]
 fn rings_are_rounded_up() {
     let layout = layout(&CAP, SqPolicy::Auto).expect("valid");
     assert_eq!(layout.send, Some(Shape { log_size: 7, log_stride: 6 }));
