@@ -134,6 +134,21 @@ pub struct Received {
 
 const _: () = assert!(size_of::<Received>() == 16);
 
+bitflags! {
+    /// How RDMA begins on a connection that has carried bytes ([`crate::admin::StartRdma`]).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct StartFlags: u32 {
+        /// Messages have CRCs in both directions.
+        const CRC = 1;
+        /// The peer sends the first message. This end sends none before it has arrived.
+        const PEER_FIRST = 2;
+        /// Messages to the peer have markers (RFC 5044, 4.3).
+        const SEND_MARKERS = 4;
+        /// Messages of the peer have markers.
+        const RECEIVE_MARKERS = 8;
+    }
+}
+
 wire_enum! {
     /// The stage of a connection. It never decreases.
     pub enum Stage: u8 {

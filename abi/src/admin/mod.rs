@@ -199,6 +199,9 @@ commands! {
     CreateFlow = 43: CreateFlow => FlowId, where reserved;
     /// Removes a flow rule.
     DestroyFlow = 44: FlowId => ();
+    /// Begins to move a TCP connection from a TOE QP to an RC QP, whose messages travel in it from
+    /// then on.
+    StartRdma = 48: StartRdma => ();
 }
 
 wire_enum! {

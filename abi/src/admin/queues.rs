@@ -8,6 +8,7 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::{Cqn, Eqn, GuestAddr, Pdn, Qpn, SlotIndex, Srqn, UarIndex, Xrcdn};
 
 use super::Pages;
+use crate::connection::Received;
 
 /// Parameters of CREATE_EQ: a completion event queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -332,6 +333,25 @@ impl OpenConnection {
     pub fn new(qpn: impl Into<Qpn>, addr: impl Into<GuestAddr>) -> Self {
         Self { addr: addr.into(), qpn: qpn.into(), reserved: U32::ZERO }
     }
+}
+
+/// Parameters of START_RDMA.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StartRdma {
+    /// Bytes that the guest's program has received and that belong to the first messages. Those
+    /// that the QP still has follow them.
+    pub received: Received,
+    /// The QP that has the connection, of type [`crate::qp::Type::Toe`].
+    pub from: Qpn,
+    /// The QP that gets it. It must be in the state INIT.
+    pub to: Qpn,
+    /// Maximum number of READs and atomics of the peer that the adapter serves at a time.
+    pub ird: U16,
+    /// Maximum number of outstanding READs and atomics of the adapter.
+    pub ord: U16,
+    /// [`crate::connection::StartFlags`].
+    pub flags: U32,
 }
 
 /// Parameters of MOVE_CONNECTION.

@@ -18,6 +18,7 @@
 //! | [`wire`] | formats: frames, segments, their options |
 //! | [`seq`] | sequence numbers, positions in a stream |
 //! | [`stream`] | source and sink of the bytes of a connection |
+//! | [`shift`] | a source or sink that takes a connection over from another one |
 //! | [`context`] | the state in which a connection is taken over; its parameters |
 //! | [`budget`] | memory for the buffers of several connections |
 //! | [`discard`] | reasons for which segments are dropped, with counters |
@@ -32,6 +33,7 @@ pub mod discard;
 mod receive;
 mod send;
 pub mod seq;
+pub mod shift;
 pub mod stream;
 pub mod wire;
 
@@ -40,4 +42,5 @@ pub use connection::{Connection, Counters, End, Event, State, Transmit};
 pub use context::{Context, Params};
 pub use discard::{Discard, Discards};
 pub use seq::{SeqNum, StreamPos};
+pub use shift::{Shift, Shifted};
 pub use stream::{Delivered, Delivery, Gone, Offered, Sink, Source, Then};

@@ -110,6 +110,11 @@ impl Claim {
     pub(crate) const fn tuple(&self) -> &Tuple {
         &self.tuple
     }
+
+    /// Assigns the frames of the connection to another QP.
+    pub(crate) fn give_to(&self, qpn: Qpn) {
+        self.claims.table.write().qps.insert(self.tuple, qpn);
+    }
 }
 
 impl Drop for Claim {

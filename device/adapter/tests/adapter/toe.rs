@@ -7,12 +7,14 @@
 //! | `windows` | the window, and receives that are posted late |
 //! | `ends` | how connections end |
 //! | `takeovers` | bytes that the kernel has received, and what is refused |
+//! | `switches` | RDMA on a connection that has carried bytes |
 //! | `random` | random frames and receives |
 
 mod bytes;
 mod completions;
 mod ends;
 mod random;
+mod switches;
 mod takeovers;
 mod windows;
 

@@ -151,6 +151,18 @@ impl Stream {
         Ok(stream)
     }
 
+    /// Opens a stream without start frames: both ends have agreed by other means, and the next
+    /// octets in each direction are FPDUs. If `waits`, this end sends its first message behind the
+    /// peer's (RFC 5044, section 7.1.2).
+    #[must_use]
+    pub fn agreed(config: Config, agreement: Agreement, waits: bool) -> Self {
+        let mut stream = Self::new(config, &[]);
+        stream.agree(agreement);
+        stream.may_send = !waits;
+        stream.establish();
+        stream
+    }
+
     fn new(config: Config, frame: &[u8]) -> Self {
         let Config { wishes, capacity, extensions, .. } = config;
         // A WRITE with immediate data is two messages, and there must be room for a Terminate.

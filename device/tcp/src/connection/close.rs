@@ -112,6 +112,10 @@ impl Ending {
         self.half_open
     }
 
+    pub(super) const fn set_half_open(&mut self, half_open: bool) {
+        self.half_open = half_open;
+    }
+
     pub(super) const fn is_over(&self) -> bool {
         self.over.is_some()
     }

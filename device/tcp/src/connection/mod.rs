@@ -143,6 +143,26 @@ impl Connection {
         }
     }
 
+    /// Returns the position behind the last byte that the sink has taken.
+    #[must_use]
+    pub const fn delivered(&self) -> StreamPos {
+        self.receive.delivered()
+    }
+
+    /// Forgets the bytes that the sink has placed before others, because another sink gets them:
+    /// the peer sends them again. Returns `false` if some of them have been acknowledged. Then the
+    /// sink must take what is before them first.
+    #[must_use]
+    pub fn forget_placed(&mut self) -> bool {
+        self.receive.forget_placed()
+    }
+
+    /// Sets whether the peer may keep its direction open for as long as it wants
+    /// ([`Params::half_open`]). It must not be called after [`Self::close`].
+    pub const fn set_half_open(&mut self, half_open: bool) {
+        self.ending.set_half_open(half_open);
+    }
+
     /// Returns the position of a sequence number of the peer near the next one, or `None` if it is
     /// before position 0.
     #[must_use]

@@ -24,7 +24,7 @@ use arrayvec::ArrayVec;
 use vrnic_packet::Nanos;
 
 use self::acks::Acks;
-use self::panes::{Kind, Panes, Range};
+use self::panes::{Kind, Pane, Panes, Range};
 use self::store::Store;
 use crate::budget::Budget;
 use crate::context::{Context, Params};
@@ -405,6 +405,23 @@ impl Receiver {
     fn offer_window(&mut self, mss: usize) {
         let more = self.delivered.plus(self.window).since(self.edge);
         self.acks.due |= more >= (2 * mss as u64).min(self.window / 2) && more > 0;
+    }
+
+    /// Returns the position behind the last byte that the sink has taken.
+    pub(crate) const fn delivered(&self) -> StreamPos {
+        self.delivered
+    }
+
+    /// Forgets the bytes that the sink has placed before others, so that the peer sends them again
+    /// (RFC 2018, 8). Returns `false`, and forgets none, if some of them have been acknowledged.
+    pub(crate) fn forget_placed(&mut self) -> bool {
+        let acknowledged =
+            |pane: &Pane| pane.kind == Kind::Placed && pane.range.start < self.received;
+        if self.panes.all().iter().any(acknowledged) {
+            return false;
+        }
+        self.panes.forget_placed();
+        true
     }
 
     /// Checks the invariants.

@@ -41,6 +41,10 @@ pub(crate) struct Panes {
 }
 
 impl Panes {
+    pub(crate) fn all(&self) -> &[Pane] {
+        &self.list
+    }
+
     pub(crate) fn first(&self) -> Option<Pane> {
         self.list.first().copied()
     }
@@ -63,6 +67,11 @@ impl Panes {
     /// Returns whether the connection stores the bytes of a pane.
     pub(crate) fn any_stored(&self) -> bool {
         self.list.iter().any(|pane| pane.kind == Kind::Buffered)
+    }
+
+    /// Removes the panes whose bytes the sink has placed.
+    pub(crate) fn forget_placed(&mut self) {
+        self.list.retain(|pane| pane.kind == Kind::Buffered);
     }
 
     /// Returns the end of the last pane.

@@ -1,9 +1,11 @@
-//! OPEN_CONNECTION, QUERY_CONNECTION and MOVE_CONNECTION.
+//! OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION and START_RDMA.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `toe` | connections that carry bytes instead of messages |
+//! | `rdma` | the beginning of messages on such a connection |
 
+mod rdma;
 mod toe;
 
 use std::mem::offset_of;
@@ -25,6 +27,7 @@ use vrnic_tcp::wire::frame;
 use vrnic_tcp::{Context, Params, SeqNum};
 use zerocopy::{FromBytes, IntoBytes};
 
+pub(super) use self::rdma::start_rdma;
 use super::modify::configure;
 use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
@@ -104,6 +107,7 @@ pub(super) fn query_connection<H: Host>(
     let status = match &qp.requester.lock().path {
         Path::Stream(streaming) => streaming.status(),
         Path::Toe(toe) => toe.status(),
+        Path::Promised(promise) => promise.status(),
         _ => return Err(Status::BadState.into()),
     };
     let memory = adapter.host().hold(Lane::SHARED);
@@ -125,6 +129,12 @@ pub(super) fn move_connection<H: Host>(
     if !address.is_own() {
         return Err(Status::Busy.into());
     }
+    // A QP that gets a connection later has the MACs of the one that has it now.
+    let from = match &qp.requester.lock().path {
+        Path::Promised(promise) => promise.from(),
+        _ => None,
+    };
+    let qp = from.map_or(qp, |from| from.qp);
     let mut requester = qp.requester.lock();
     let copied_from = requester.config.route.map(|route| route.from);
     let ends = match &mut requester.path {

@@ -9,7 +9,7 @@
 //! | `modify` | MODIFY_QP and QUERY_QP |
 //! | `srq` | SRQs and XRC domains |
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
-//! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION and MOVE_CONNECTION |
+//! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION and START_RDMA |
 //! | `flows` | CREATE_FLOW and DESTROY_FLOW |
 //! | `spread` | the tables of QPs that spread frames over others |
 //! | `direct` | address ranges of direct transfers |
@@ -284,6 +284,7 @@ fn execute<H: Host>(
         EndRange => direct::end_range,
         QueryRange => direct::query_range,
         MoveConnection => connection::move_connection,
+        StartRdma => connection::start_rdma,
         CreateFlow => flows::create_flow,
         DestroyFlow => flows::destroy_flow,
     }

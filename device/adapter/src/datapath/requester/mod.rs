@@ -66,6 +66,8 @@ pub fn run<H: Host>(
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
         Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
         Path::Toe(_) => toe::run(network, qp, requester, batch, allowance),
+        // It has no connection yet.
+        Path::Promised(_) => not_now(network.core(), qp, requester).unwrap_or(Turn::Idle),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The two ends of a TCP connection of a QP, below TCP: addresses, and the claims to them.
 
+use vrnic_abi::Qpn;
 use vrnic_packet::{MacAddr, Nanos};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
@@ -59,6 +60,13 @@ impl<H: Host> Ends<H> {
             self.former = self.former.take().filter(needed).or(old);
         }
         (self.path.from, self.path.to) = (from, to);
+    }
+
+    /// Assigns the frames of the connection to another QP.
+    pub(crate) fn give_to(&self, qpn: Qpn) {
+        if let Some(claim) = &self.claim {
+            claim.give_to(qpn);
+        }
     }
 
     /// Handles the end of TCP. Further frames go to the guest's network card.

@@ -21,6 +21,8 @@
 //! | `waits` | the waits of that connection for its guest |
 //! | [`toe`] | the state of a QP whose TCP connection carries bytes instead of messages |
 //! | [`ends`] | the ends of that connection below TCP |
+//! | [`switched`] | what such a connection has carried before its messages |
+//! | [`promise`] | the state of a QP that gets the connection of a TOE QP |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
@@ -32,9 +34,11 @@ pub mod outstanding;
 mod path;
 mod peer;
 pub mod posted_reads;
+pub mod promise;
 pub mod remote;
 mod route;
 pub mod streaming;
+pub mod switched;
 pub mod toe;
 pub mod transitions;
 pub(crate) mod waits;
@@ -55,6 +59,7 @@ pub use self::halves::{
     Ended, KeyWait, Keys, Place, Progress, Readers, Requester, RequesterConfig, Responder, Rights,
 };
 pub use self::path::Path;
+pub(crate) use self::path::break_promise;
 pub use self::peer::{Peer, WeakPeer};
 pub use self::route::Route;
 use crate::domain::{Domain, User};

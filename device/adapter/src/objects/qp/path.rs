@@ -1,12 +1,16 @@
 //! The path from a connected QP to its peer, and the state of its transport.
 
 use vrnic_abi::connection::Ending;
+use vrnic_abi::eq::Kind;
 use vrnic_packet::Nanos;
 
 use super::outstanding::Outstanding;
+use super::peer::Peer;
+use super::promise::Promise;
 use super::remote::Sender;
 use super::streaming::Streaming;
 use super::toe::Toe;
+use super::toe::switch::Switch;
 use crate::ethernet::Frame;
 use crate::host::Host;
 
@@ -24,13 +28,15 @@ pub enum Path<H: Host> {
     Stream(Box<Streaming<H>>),
     /// The peer is reached by a TCP connection that carries bytes instead of messages.
     Toe(Box<Toe<H>>),
+    /// The peer will be reached by the TCP connection that a TOE QP has now.
+    Promised(Box<Promise<H>>),
 }
 
 impl<H: Host> Path<H> {
     /// Returns the work requests that are not completed, if the peer is not reached by memory.
     pub fn outstanding(&mut self) -> Option<&mut Outstanding> {
         match self {
-            Self::Memory => None,
+            Self::Memory | Self::Promised(_) => None,
             Self::Packets(sender) => Some(&mut sender.outstanding),
             Self::Stream(streaming) => Some(&mut streaming.outstanding),
             Self::Toe(toe) => Some(&mut toe.outstanding),
@@ -50,6 +56,7 @@ impl<H: Host> Path<H> {
             Self::Memory | Self::Packets(_) => {}
             Self::Stream(streaming) => streaming.life.end(Ending::Local),
             Self::Toe(toe) => toe.life.end(Ending::Local),
+            Self::Promised(promise) => promise.refuse(),
         }
     }
 
@@ -59,7 +66,25 @@ impl<H: Host> Path<H> {
         match self {
             Self::Memory | Self::Packets(_) => None,
             Self::Stream(streaming) => streaming.hang_up(now),
-            Self::Toe(toe) => toe.hang_up(now),
+            Self::Toe(toe) => {
+                break_promise(toe.switch.take(), Ending::Local);
+                toe.hang_up(now)
+            }
+            Self::Promised(promise) => {
+                promise.refuse();
+                None
+            }
         }
     }
+}
+
+/// Ends a transition to RDMA: the QP that was to get the connection fails. The caller has the QP
+/// locked that has the connection, and no other one.
+pub(crate) fn break_promise<H: Host>(switch: Option<Box<Switch<H>>>, ending: Ending) {
+    let Some(Peer { core, qp }) = switch.and_then(|switch| switch.to()) else { return };
+    if let Path::Promised(promise) = &mut qp.requester.lock().path {
+        promise.end(ending);
+    }
+    core.report(Kind::ConnectionChanged, qp.qpn);
+    qp.failed(&core, Kind::QpFatal);
 }

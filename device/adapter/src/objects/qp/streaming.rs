@@ -21,6 +21,7 @@ use super::lifecycle::Lifecycle;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::peer::WeakPeer;
 use super::route::Route;
+use super::switched::Switched;
 use super::waits::Waits;
 use crate::ethernet::Frame;
 use crate::host::Host;
@@ -91,6 +92,8 @@ pub struct Streaming<H: Host> {
     pub tcp: Connection,
     /// The stream of messages.
     pub stream: Stream,
+    /// What the connection has carried before its messages.
+    pub switched: Switched,
     /// The addresses of both ends.
     pub ends: Ends<H>,
     /// The outstanding work requests.
@@ -188,6 +191,7 @@ impl<H: Host> Streaming<H> {
         Self {
             tcp,
             stream,
+            switched: Switched::default(),
             ends,
             outstanding: Outstanding::new(queue),
             outbox: Vec::new(),
@@ -207,6 +211,17 @@ impl<H: Host> Streaming<H> {
             probe_at: None,
             counted: Counted::default(),
         }
+    }
+
+    /// Creates the connection of a QP on which bytes have been carried before. Messages always
+    /// travel in it: another QP of this daemon may not have come so far.
+    #[must_use]
+    pub(crate) fn continuing(
+        takeover: Takeover<'_, H>,
+        switched: Switched,
+        queue: &SendRing,
+    ) -> Self {
+        Self { switched, pairing: Pairing::Apart, ..Self::new(takeover, queue) }
     }
 
     /// Makes FPDUs as long as a segment is now. The path may carry less than before, or as much as

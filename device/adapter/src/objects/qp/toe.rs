@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | [`sends`] | the places of the outstanding sends in the stream |
 //! | [`receives`] | the progress of the receives in the stream |
+//! | [`switch`] | the transition to RDMA |
 
 pub mod receives;
 pub mod sends;
+pub mod switch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use vrnic_tcp::{Budget, Connection, Share};
 
 use self::receives::Receives;
 use self::sends::Sends;
+use self::switch::{Progress, Switch};
 use super::SendRing;
 use super::ends::Ends;
 use super::lifecycle::Lifecycle;
@@ -47,6 +50,8 @@ pub struct Toe<H: Host> {
     pub outbox: Vec<Frame>,
     /// True if both directions are closed.
     pub closed: bool,
+    /// The transition to RDMA, if the program has begun one.
+    pub switch: Option<Box<Switch<H>>>,
     /// The share of the memory for connections that the outstanding work requests may take.
     share: Share,
     /// True if there were turns since the connection was idle.
@@ -89,6 +94,7 @@ impl<H: Host> Toe<H> {
             life,
             outbox: Vec::new(),
             closed: false,
+            switch: None,
             share: Share::of(memory),
             used: false,
             idle_at: None,
@@ -114,6 +120,12 @@ impl<H: Host> Toe<H> {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.tcp.state(), TcpState::TimeWait | TcpState::Closed)
+    }
+
+    /// Returns whether another QP gets the connection at the end of this turn.
+    #[must_use]
+    pub fn switches(&self) -> bool {
+        self.switch.as_ref().is_some_and(|switch| switch.progress == Progress::Ready)
     }
 
     /// Records that the connection has work.

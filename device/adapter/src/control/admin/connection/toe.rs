@@ -46,10 +46,22 @@ fn received<H: Host>(
     share: &mut Share,
 ) -> Result<Vec<u8>, Failure> {
     let end = size_of::<Connection>();
-    let memory = adapter.host().hold(Lane::SHARED);
     let mut bytes = [0; size_of::<Received>()];
+    let memory = adapter.host().hold(Lane::SHARED);
     memory.read(addr.wrapping_add(end as u64), &mut bytes).map_err(|_| Status::BadAddress)?;
+    drop(memory);
     let received = Received::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
+    bytes_of(adapter, &received, end, share)
+}
+
+/// Reads the bytes that `received`, a parameter at the offset `end`, describes, and counts them in
+/// `share`.
+pub(super) fn bytes_of<H: Host>(
+    adapter: &Adapter<H>,
+    received: &Received,
+    end: usize,
+    share: &mut Share,
+) -> Result<Vec<u8>, Failure> {
     zero(&received.reserved, end + offset_of!(Received, reserved))?;
     let len = received.len.get();
     if len > RECEIVED_MAX {
@@ -60,7 +72,11 @@ fn received<H: Host>(
     }
     let mut early = vec![0; len as usize];
     if len > 0 {
-        memory.read(received.addr, &mut early).map_err(|_| Status::BadAddress)?;
+        adapter
+            .host()
+            .hold(Lane::SHARED)
+            .read(received.addr, &mut early)
+            .map_err(|_| Status::BadAddress)?;
     }
     Ok(early)
 }

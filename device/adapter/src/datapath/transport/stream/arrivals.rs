@@ -31,18 +31,18 @@ pub(crate) fn arrive<H: Host>(
     }
     streaming.dormant = false;
     let now = network.core().host().now();
-    let Streaming { tcp, stream, outstanding, .. } = &mut **streaming;
+    let Streaming { tcp, stream, switched, outstanding, .. } = &mut **streaming;
     'received: {
         let mut responder = qp.responder.lock();
         let responder = &mut *responder;
         let mut reach = Reach { core: network.core(), qp: &qp, responder, outstanding, slice };
         let Some(Joint { segment, .. }) = frame.joint() else {
-            tcp.receive(now, &parsed.segment, &mut stream.sink(&mut reach));
+            tcp.receive(now, &parsed.segment, &mut switched.owner(stream.sink(&mut reach)));
             break 'received;
         };
         // As if they had arrived one by one: an FPDU begins where a segment does.
         for segment in parsed.segment.cut(segment.into()) {
-            tcp.receive(now, &segment, &mut stream.sink(&mut reach));
+            tcp.receive(now, &segment, &mut switched.owner(stream.sink(&mut reach)));
         }
     }
     drop(requester);

@@ -10,8 +10,8 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::rdmap::work::Outcome;
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_packet::Nanos;
-use vrnic_tcp::Connection;
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState, Transmit};
+use vrnic_tcp::{Connection, Sink};
 
 use super::memory::Reach;
 use crate::datapath::local_wr;
@@ -29,6 +29,7 @@ use crate::objects::completion::WrError;
 use crate::objects::core::Core;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::streaming::{Counted, Streaming};
+use crate::objects::qp::switched::Switched;
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -89,6 +90,13 @@ pub(super) enum Way {
     Memory,
     /// It is decided after an event, or at this time.
     Later(Option<Nanos>),
+}
+
+/// TCP, the stream in it, and what it has carried before the stream.
+struct Parts<'a> {
+    tcp: &'a mut Connection,
+    stream: &'a mut Stream,
+    switched: &'a mut Switched,
 }
 
 /// A QP in its turn.
@@ -199,11 +207,8 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Calls `work` with TCP, the stream and the memory.
-    fn with<T>(
-        &mut self,
-        work: impl FnOnce(&mut Connection, &mut Stream, &mut Reach<'_, H>) -> T,
-    ) -> T {
-        let Streaming { tcp, stream, outstanding, .. } = &mut *self.streaming;
+    fn with<T>(&mut self, work: impl FnOnce(Parts<'_>, &mut Reach<'_, H>) -> T) -> T {
+        let Streaming { tcp, stream, switched, outstanding, .. } = &mut *self.streaming;
         let mut responder = self.qp.responder.lock();
         let mut reach = Reach {
             core: self.network.core(),
@@ -212,7 +217,7 @@ impl<H: Host> Sending<'_, H> {
             outstanding,
             slice: self.slice,
         };
-        let done = work(tcp, stream, &mut reach);
+        let done = work(Parts { tcp, stream, switched }, &mut reach);
         let event = std::mem::take(&mut responder.event_due);
         drop(responder);
         if event {
@@ -224,25 +229,32 @@ impl<H: Host> Sending<'_, H> {
 
     /// Delivers bytes again that were held back.
     fn resume(&mut self, now: Nanos) {
-        self.with(|tcp, stream, reach| {
-            if !stream.resume(reach) {
+        self.with(|Parts { tcp, stream, switched }, reach| {
+            if !stream.resume(reach)
+                || !switched.deliver_first(|first| stream.sink(reach).deliver(first))
+            {
                 return;
             }
-            tcp.resume(now, &mut stream.sink(reach));
+            tcp.resume(now, &mut switched.owner(stream.sink(reach)));
+            if switched.take_finished() {
+                stream.happened(Happening::PeerFinished);
+            }
         });
     }
 
     /// Exchanges positions, events and orders between TCP and the stream.
     pub(super) fn exchange(&mut self) {
         let mut ended = None;
-        self.with(|tcp, stream, reach| {
-            stream.progress(reach, tcp.acknowledged(), tcp.sent());
+        self.with(|Parts { tcp, stream, switched }, reach| {
+            let [acknowledged, sent] = [tcp.acknowledged(), tcp.sent()].map(|at| switched.sent(at));
+            stream.progress(reach, acknowledged, sent);
             while let Some(event) = tcp.event() {
                 if let TcpEvent::Ended(end) = event {
                     ended = Some(end);
                 }
                 match event {
                     TcpEvent::Acknowledged(_) | TcpEvent::Ended(TcpEnd::Closed) => {}
+                    TcpEvent::PeerClosed if !switched.finish() => {}
                     TcpEvent::PeerClosed => stream.happened(Happening::PeerFinished),
                     TcpEvent::Closed => stream.happened(Happening::Closed),
                     TcpEvent::Ended(TcpEnd::TimedOut) => stream.happened(Happening::Lost),
@@ -284,9 +296,9 @@ impl<H: Host> Sending<'_, H> {
             outbox.extend(joiner.finish(&ends.path, &mut ends.id));
         }
         let into = joiner.space(most);
-        let sent = self.with(|tcp, stream, reach| {
+        let sent = self.with(|Parts { tcp, stream, switched }, reach| {
             stream.fill(reach);
-            tcp.transmit(now, &mut stream.source(reach), into)
+            tcp.transmit(now, &mut switched.owner(stream.source(reach)), into)
         })?;
         let Streaming { ends, outbox, .. } = &mut *self.streaming;
         outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use vrnic_packet::Headers;
 use vrnic_tcp::wire::{Flags, Segment, TooLong};
 
 use super::inbox::Inbox;
 use crate::datapath::there::There;
-use crate::datapath::transport::ingress::tuple_of;
+use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::segments;
-use crate::ethernet::{Joint, Parsed};
+use crate::ethernet::{Class, Classified, Frame, Joint, Parsed};
 use crate::host::Host;
+use crate::objects::claims::Tuple;
 use crate::objects::qp::toe::Toe;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
@@ -24,10 +26,14 @@ pub(crate) fn arrive<H: Host>(
     qp: Arc<Qp<H>>,
     slice: &Slice<'_, H>,
 ) -> Option<Arc<Qp<H>>> {
-    let frame = parsed.frame;
+    let Parsed { frame, headers: parsed_headers } = parsed;
     let parsed = segments::parse(parsed)?;
     let mut requester = qp.requester.lock();
-    let Path::Toe(toe) = &mut requester.path else { return None };
+    let Path::Toe(toe) = &mut requester.path else {
+        drop(requester);
+        forward(network, frame, parsed_headers, &qp, &tuple(&parsed.path));
+        return None;
+    };
     if !segments::are_for(network, &toe.ends, &parsed, frame.count()) {
         return None;
     }
@@ -52,6 +58,23 @@ pub(crate) fn arrive<H: Host>(
     }
     drop(requester);
     Some(qp)
+}
+
+/// Passes a frame that was under way during a transition to the QP that has the connection now.
+fn forward<H: Host>(
+    network: Network<'_, H>,
+    frame: &Frame,
+    headers: Headers,
+    former: &Qp<H>,
+    tuple: &Tuple,
+) {
+    let owner = network.own.claims.find(tuple).filter(|qpn| *qpn != former.qpn);
+    if let Some(owner) = owner.and_then(|qpn| network.own.qp(qpn)) {
+        let class = Class::Segment(owner.qpn, headers);
+        // The peer sends it again if there is no room.
+        let _lost =
+            network.core().put_frame(owner.worker, Classified { frame: frame.clone(), class });
+    }
 }
 
 /// Notes the position behind a segment with PSH, if receives complete there.

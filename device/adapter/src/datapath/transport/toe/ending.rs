@@ -6,6 +6,7 @@ use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState}
 use super::turn::ToeTurn;
 use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
+use crate::objects::qp::break_promise;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::toe::receives::StreamEnd;
 
@@ -56,6 +57,13 @@ impl<H: Host> ToeTurn<'_, H> {
     /// answers late segments; otherwise the peer gets a reset.
     pub(super) fn finish(&mut self) -> Turn {
         let now = self.begin();
+        if let Some(switch) = self.toe.switch.take() {
+            let ending = match self.toe.life.ending() {
+                Ending::None => Ending::Abortive,
+                ending => ending,
+            };
+            break_promise(Some(switch), ending);
+        }
         if self.toe.life.ending() != Ending::Graceful {
             self.toe.life.end(Ending::Local);
             self.toe.tcp.abort();

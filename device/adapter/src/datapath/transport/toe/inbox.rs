@@ -14,6 +14,7 @@ use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::Responder;
 use crate::objects::qp::toe::receives::{Receives, StreamEnd};
+use crate::slice::cost;
 use crate::stats::Counter;
 
 /// Maximum window in bytes. TCP stores bytes that the receives cannot take, up to this number.
@@ -151,6 +152,29 @@ impl<H: Host> Inbox<'_, '_, H> {
         Ok(true)
     }
 
+    /// Completes the receives that are posted with the bytes that they have: the one in progress
+    /// may have some, all others have none. Returns whether none is left.
+    pub(super) fn give_back(&mut self) -> bool {
+        while !self.there.turn.slice.is_over() {
+            if self.responder.current.is_none() {
+                match next(self.there, self.responder) {
+                    Ok(Some(recv)) => self.responder.current = Some(recv),
+                    Ok(None) => return true,
+                    Err(refusal) => {
+                        self.fail(refusal);
+                        return true;
+                    }
+                }
+            }
+            self.there.turn.slice.charge(cost::REQUEST);
+            if let Err(refusal) = self.complete() {
+                self.fail(refusal);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Returns the number of bytes that may still arrive for the receives that are posted, or the
     /// maximum window.
     pub(super) fn window(&mut self) -> u32 {
@@ -174,6 +198,9 @@ impl<H: Host> Inbox<'_, '_, H> {
 
     /// Writes bytes that arrive before others to their place, if it is known.
     fn place(&mut self, at: StreamPos, bytes: &[u8]) -> Option<()> {
+        if self.receives.stopped {
+            return None;
+        }
         self.room().ok().flatten()?;
         let mut start = self.receives.start().filter(|_| self.receives.are_filled())?;
         let (mut at, mut rest) = (at, bytes);
@@ -227,6 +254,9 @@ impl Bytes<'_> {
 
 impl<H: Host> Sink for Inbox<'_, '_, H> {
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
+        if self.receives.stopped {
+            return Delivered { taken: 0, then: Then::Hold };
+        }
         let put = if self.receives.early().is_empty() {
             self.put(Bytes::New(delivery.bytes))
         } else {

@@ -8,12 +8,16 @@
 //! | `arrivals` | delivery of a frame to a QP |
 //! | `turn` | a turn: segments, completions |
 //! | `ending` | the end of a connection |
+//! | `switch` | the transition to RDMA messages of another QP |
+//! | `hand_over` | the end of a transition |
 //! | `take` | taking work requests off the send queue |
 
 mod arrivals;
 mod ending;
+mod hand_over;
 mod inbox;
 mod source;
+mod switch;
 mod take;
 mod turn;
 

@@ -8,6 +8,7 @@ use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
 use vrnic_tcp::connection::Transmit;
 
+use super::hand_over::hand_over;
 use super::inbox::Inbox;
 use super::source::Outbound;
 use crate::datapath::send_queue::Turn;
@@ -41,6 +42,10 @@ pub(crate) fn run<H: Host>(
     let end = turn.run(batch);
     network.send_off(qp.qpn, &mut toe.outbox, slice);
     toe.leave();
+    if toe.switches() {
+        requester.path = hand_over(network, qp, toe);
+        return Turn::Failed;
+    }
     let end = rest(network.core().host().now(), &mut toe, end);
     requester.path = Path::Toe(toe);
     end
@@ -82,6 +87,7 @@ impl<H: Host> ToeTurn<'_, H> {
             return Turn::Idle;
         }
         let turn = match self.qp.state() {
+            State::Rts | State::Sqd if self.toe.switch.is_some() => self.switch(batch),
             State::Rts | State::Sqd => self.work(batch),
             State::Err => self.finish(),
             _ => return Turn::Idle,
@@ -149,7 +155,7 @@ impl<H: Host> ToeTurn<'_, H> {
 
     /// Puts bytes that were held back into receives, and offers the peer as many bytes as the
     /// receives can take.
-    fn receive(&mut self, now: Nanos) {
+    pub(super) fn receive(&mut self, now: Nanos) {
         let there = There::new(self.network.core(), self.qp, self.slice);
         let mut responder = self.qp.responder.lock();
         let Toe { tcp, receives, .. } = &mut *self.toe;

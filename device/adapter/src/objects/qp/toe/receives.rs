@@ -29,6 +29,8 @@ pub struct Receives {
     pub filled: u64,
     /// True if the sink takes nothing until a turn asks again.
     pub held: bool,
+    /// True if no more bytes go to receives, because they belong to RDMA messages.
+    pub stopped: bool,
     /// True if it has stopped because the time of the poll was over.
     pub tired: bool,
     /// The progress of the end of the stream.

@@ -1,0 +1,118 @@
+//! A turn of a QP whose connection is about to carry RDMA messages for another QP.
+
+use vrnic_abi::qp::State;
+use vrnic_packet::Nanos;
+
+use super::inbox::{Inbox, WINDOW};
+use super::turn::ToeTurn;
+use crate::datapath::send_queue::Turn;
+use crate::datapath::there::There;
+use crate::datapath::transport::taking::Next;
+use crate::datapath::wqe_fetch::Batch;
+use crate::host::Host;
+use crate::objects::qp::Peer;
+use crate::objects::qp::toe::receives::StreamEnd;
+use crate::objects::qp::toe::switch::Progress;
+
+impl<H: Host> ToeTurn<'_, H> {
+    /// Runs a turn in which the bytes of sends still leave, and bytes that arrive are held back.
+    pub(super) fn switch(&mut self, batch: &mut Batch) -> Turn {
+        let now = self.begin();
+        let returned = self.return_receives(now);
+        self.exchange();
+        // No direction may be closed during a transition.
+        let over = self.toe.receives.end != StreamEnd::Open || self.qp.state() != State::Rts;
+        if over {
+            self.qp.fail();
+            return self.finish();
+        }
+        let mut wait = None;
+        match self.take(batch) {
+            Some(Next::Done) => {}
+            Some(Next::Later(until)) => wait = Some(until),
+            Some(Next::More | Next::Readers(_)) => wait = Some(now),
+            None => return self.finish(),
+        }
+        let sent = self.transmit(now);
+        self.exchange();
+        if self.complete().is_some() || self.qp.state() == State::Err {
+            return self.finish();
+        }
+        if !returned {
+            return Turn::More;
+        }
+        let look = self.look(now);
+        let next = [sent, self.toe.tcp.deadline(), wait, look];
+        next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
+    }
+
+    /// Completes the receives that are posted, with the bytes that they have. Returns whether all
+    /// of them are complete.
+    fn return_receives(&mut self, now: Nanos) -> bool {
+        if self.progress() == Some(Progress::Filling) {
+            if !self.toe.tcp.forget_placed() {
+                self.receive(now);
+                return false;
+            }
+            self.toe.receives.stopped = true;
+            self.set_progress(Progress::Returning);
+            let early = u32::try_from(self.toe.receives.early().len()).unwrap_or(u32::MAX);
+            self.toe.tcp.set_window(WINDOW.saturating_sub(early));
+        }
+        if self.progress() != Some(Progress::Returning) {
+            return true;
+        }
+        let there = There::new(self.network.core(), self.qp, self.slice);
+        let mut responder = self.qp.responder.lock();
+        let receives = &mut self.toe.receives;
+        let all = Inbox { there: &there, responder: &mut responder, receives }.give_back();
+        if std::mem::take(&mut responder.event_due) {
+            there.turn.fire(&self.qp.recv_cq);
+        }
+        drop(responder);
+        if all {
+            self.set_progress(Progress::Waiting);
+        }
+        all
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        self.toe.switch.as_ref().map(|switch| switch.progress)
+    }
+
+    fn set_progress(&mut self, progress: Progress) {
+        if let Some(switch) = &mut self.toe.switch {
+            switch.progress = progress;
+        }
+    }
+
+    /// Lets the other QP have the connection if it has a receive, and the peer has acknowledged all
+    /// bytes. Returns the time of the next check.
+    fn look(&mut self, now: Nanos) -> Option<Nanos> {
+        let host = self.network.core().host();
+        let quiet = self.toe.outstanding.is_empty()
+            && self.requester.current.is_none()
+            && !self.qp.has_posted(host)
+            && self.toe.tcp.acknowledged() == self.toe.tcp.sent();
+        let switch = self.toe.switch.as_mut()?;
+        let Some(to) = switch.to() else {
+            // The program has destroyed it.
+            self.qp.fail();
+            return Some(now);
+        };
+        if quiet && has_receive(&to, host) {
+            switch.progress = Progress::Ready;
+        }
+        Some(switch.next_look(now))
+    }
+}
+
+/// Returns whether a QP has a receive for its first message.
+fn has_receive<H: Host>(of: &Peer<H>, host: &H) -> bool {
+    let ci = of.qp.responder.lock().ci;
+    match of.qp.rq {
+        Some(_) => host.bar_load32(of.qp.doorbell.rq_pi()) != ci,
+        // Its owner posts them for all QPs of the SRQ.
+        None => true,
+    }
+}
