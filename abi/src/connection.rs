@@ -188,6 +188,75 @@ wire_enum! {
         TerminateReceived = 8,
         /// The driver has ended it.
         Local = 9,
+        /// An error occurred while it was being closed: a work request, a message or a Terminate
+        /// came, or TCP failed.
+        BadClose = 10,
+    }
+}
+
+wire_enum! {
+    /// The state of the messages of a connection: that of a QP in the RDMA verbs over TCP.
+    pub enum RdmaState: u8 {
+        /// There are none, or both ends have closed, with no work request left.
+        Idle = 0,
+        /// Messages are exchanged.
+        Rts = 1,
+        /// This end has closed its direction, with no work request left.
+        Closing = 2,
+        /// A Terminate was sent or received, and TCP is being closed.
+        Terminate = 3,
+        /// They have ended with an error.
+        Error = 4,
+    }
+}
+
+bitflags! {
+    /// What has happened to a connection. Each of it raises
+    /// [`crate::eq::Kind::ConnectionChanged`] when it happens for the first time, in any state.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ConnectionEvents: u16 {
+        /// The peer has closed its direction (FIN).
+        const GRACEFUL_DISCONNECT = 1;
+        /// TCP has ended abortively: a reset by either end, or no answer.
+        const ABORTIVE_DISCONNECT = 2;
+        /// TCP is closed on both sides, without an error.
+        const CLOSED = 4;
+        /// An error occurred while it was being closed without one.
+        const BAD_CLOSE = 8;
+        /// A Terminate was sent.
+        const TERMINATE_SENT = 16;
+        /// A Terminate was received.
+        const TERMINATE_RECEIVED = 32;
+    }
+}
+
+wire_enum! {
+    /// What CLOSE_CONNECTION does.
+    pub enum Closing: u8 {
+        /// Closes the local direction (FIN). Refused with [`crate::admin::Status::Busy`] if any
+        /// work request is outstanding.
+        Graceful = 1,
+        /// Resets the connection.
+        Abortive = 2,
+        /// Takes the connection, which is closed on both sides or has ended, off the adapter, so that
+        /// its addresses are free.
+        Release = 3,
+        /// Makes a QP in the error state idle (RESET) if all of its work requests are flushed.
+        Idle = 4,
+        /// The same, for a caller that waits no longer.
+        IdleNow = 5,
+    }
+}
+
+wire_enum! {
+    /// How far CLOSE_CONNECTION has come.
+    pub enum Closed: u8 {
+        /// It is done.
+        Done = 0,
+        /// It is not possible yet. The caller asks again.
+        Pending = 1,
+        /// It has taken too long. The caller destroys the QP.
+        Aborted = 2,
     }
 }
 
@@ -201,8 +270,8 @@ pub struct ConnectionStatus {
     pub ending: u8,
     /// One if it has been in [`Stage::Open`].
     pub was_open: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// An [`RdmaState`].
+    pub state: u8,
     /// The negotiated maximum number of READs and atomics of the peer that the adapter serves at a
     /// time.
     pub ird: U16,
@@ -210,8 +279,10 @@ pub struct ConnectionStatus {
     pub ord: U16,
     /// Bytes of `private`.
     pub private_len: U16,
+    /// [`ConnectionEvents`].
+    pub events: U16,
     /// Zero.
-    pub reserved2: [u8; 6],
+    pub reserved: [u8; 4],
     /// Private data of the peer's start frame.
     pub private: [u8; PRIVATE_MAX],
 }

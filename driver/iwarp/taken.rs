@@ -99,6 +99,11 @@ impl<W: Watch> Taken<W> {
         (self.snapshot.smac, self.snapshot.dmac) = (macs.own, macs.next_hop);
     }
 
+    /// Returns whether this QP has it, and it has carried bytes and has not ended.
+    pub(super) fn is_stream(&self, qpn: Qpn) -> bool {
+        self.qpn == qpn && matches!(self.owes, Owes::Stream)
+    }
+
     /// Returns whether the owner has got the last event.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.owes, Owes::Nothing)
@@ -225,6 +230,8 @@ fn error(ending: Ending) -> Error {
         Ending::TimedOut => ETIMEDOUT,
         Ending::Reset => ECONNRESET,
         Ending::Refused | Ending::TerminateSent | Ending::TerminateReceived => EPROTO,
-        Ending::None | Ending::Graceful | Ending::Abortive | Ending::Local => ECONNABORTED,
+        Ending::None | Ending::Graceful | Ending::Abortive | Ending::Local | Ending::BadClose => {
+            ECONNABORTED
+        }
     }
 }

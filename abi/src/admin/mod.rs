@@ -202,6 +202,8 @@ commands! {
     /// Begins to move a TCP connection from a TOE QP to an RC QP, whose messages travel in it from
     /// then on.
     StartRdma = 48: StartRdma => ();
+    /// Closes a TCP connection, or cleans up behind it.
+    CloseConnection = 49: CloseConnection => CloseResult, where reserved;
 }
 
 wire_enum! {

@@ -354,6 +354,26 @@ pub struct StartRdma {
     pub flags: U32,
 }
 
+/// Parameters of CLOSE_CONNECTION.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CloseConnection {
+    /// The QP. It must have a connection, or have had one since it left RESET.
+    pub qpn: Qpn,
+    /// A [`crate::connection::Closing`].
+    pub how: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+}
+
+/// Result of CLOSE_CONNECTION.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CloseResult {
+    /// A [`crate::connection::Closed`].
+    pub closed: u8,
+}
+
 /// Parameters of MOVE_CONNECTION.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `acks` | completions of messages to peers that hold acknowledgements back |
+//! | `closing` | states and events of a connection that is closed by a command |
 //! | `ends` | how TCP connections end |
 //! | `gaps` | bytes of a TCP connection that arrive after a gap |
 //! | `keys` | keys of messages in TCP connections |
@@ -15,6 +16,7 @@
 //! | `starts` | how TCP connections begin, as their drivers see it |
 
 pub(crate) mod acks;
+pub(crate) mod closing;
 pub(crate) mod ends;
 pub(crate) mod gaps;
 pub(crate) mod keys;

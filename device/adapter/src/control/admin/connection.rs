@@ -1,10 +1,12 @@
-//! OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION and START_RDMA.
+//! OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION, START_RDMA and CLOSE_CONNECTION.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `toe` | connections that carry bytes instead of messages |
+//! | `close` | CLOSE_CONNECTION |
 //! | `rdma` | the beginning of messages on such a connection |
 
+mod close;
 mod rdma;
 mod toe;
 
@@ -27,6 +29,7 @@ use vrnic_tcp::wire::frame;
 use vrnic_tcp::{Context, Params, SeqNum};
 use zerocopy::{FromBytes, IntoBytes};
 
+pub(super) use self::close::close_connection;
 pub(super) use self::rdma::start_rdma;
 use super::modify::configure;
 use super::{Failure, Outcome, bad, zero};

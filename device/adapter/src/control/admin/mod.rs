@@ -9,7 +9,7 @@
 //! | `modify` | MODIFY_QP and QUERY_QP |
 //! | `srq` | SRQs and XRC domains |
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
-//! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION and START_RDMA |
+//! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION, START_RDMA, CLOSE_CONNECTION |
 //! | `flows` | CREATE_FLOW and DESTROY_FLOW |
 //! | `spread` | the tables of QPs that spread frames over others |
 //! | `direct` | address ranges of direct transfers |
@@ -285,6 +285,7 @@ fn execute<H: Host>(
         QueryRange => direct::query_range,
         MoveConnection => connection::move_connection,
         StartRdma => connection::start_rdma,
+        CloseConnection => connection::close_connection,
         CreateFlow => flows::create_flow,
         DestroyFlow => flows::destroy_flow,
     }

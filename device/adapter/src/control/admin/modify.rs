@@ -169,7 +169,7 @@ fn apply<H: Host>(
 }
 
 /// Moves a QP to the state RESET.
-fn reset<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>) {
+pub(super) fn reset<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>) {
     qp.set_state(State::Reset);
     adapter.hang_up(qp);
     *qp.attr.lock() = Attr::default();

@@ -1,6 +1,8 @@
 //! The stages of the TCP connection of a QP, as reported to its driver.
 
-use vrnic_abi::connection::{ConnectionStatus, Ending, PRIVATE_MAX, Stage};
+use vrnic_abi::connection::{
+    ConnectionEvents, ConnectionStatus, Ending, PRIVATE_MAX, RdmaState, Stage,
+};
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::mpa::start::Failure;
 use vrnic_iwarp::stream::Event;
@@ -15,12 +17,16 @@ pub struct Lifecycle {
     reported: Stage,
     ending: Ending,
     was_open: bool,
+    events: ConnectionEvents,
+    /// The events that were reported to the driver.
+    told: ConnectionEvents,
 }
 
 impl Default for Lifecycle {
     fn default() -> Self {
         let (stage, reported) = (Stage::Opening, Stage::Opening);
-        Self { stage, reported, ending: Ending::None, was_open: false }
+        let (events, told) = (ConnectionEvents::empty(), ConnectionEvents::empty());
+        Self { stage, reported, ending: Ending::None, was_open: false, events, told }
     }
 }
 
@@ -53,6 +59,7 @@ impl Lifecycle {
 
     /// Records that the peer has closed its direction of a connection without messages.
     pub fn peer_closed(&mut self) {
+        self.events |= ConnectionEvents::GRACEFUL_DISCONNECT;
         self.advance(Stage::Closing);
     }
 
@@ -64,6 +71,9 @@ impl Lifecycle {
 
     /// Handles the end of TCP.
     pub fn tcp_ended(&mut self, end: End) {
+        if end != End::Closed {
+            self.events |= ConnectionEvents::ABORTIVE_DISCONNECT;
+        }
         match end {
             End::TimedOut => self.end(Ending::TimedOut),
             // Both ends have closed, and the peer has already forgotten the connection.
@@ -76,6 +86,7 @@ impl Lifecycle {
 
     /// Handles an event of the stream. `state` is the present state of the stream.
     pub fn follow(&mut self, event: &Event, state: State) {
+        self.events |= events_of(event);
         match event {
             Event::Established(_) => {
                 self.was_open = true;
@@ -90,16 +101,26 @@ impl Lifecycle {
             }
             // The peer has closed before it has answered.
             Event::GracefulDisconnect if !self.was_open => self.end(Ending::Reset),
-            Event::GracefulDisconnect | Event::AbortiveDisconnect | Event::BadClose => {
-                self.end(Ending::Abortive);
-            }
+            Event::BadClose => self.end_badly(),
+            Event::GracefulDisconnect | Event::AbortiveDisconnect => self.end(Ending::Abortive),
             Event::Closed => self.end(Ending::Graceful),
         }
     }
 
-    /// Returns whether another stage must be reported to the driver, and counts it as reported.
+    /// Records a bad close. It says more than the abortive end that comes with it.
+    fn end_badly(&mut self) {
+        if self.ending == Ending::Abortive {
+            self.ending = Ending::BadClose;
+        }
+        self.end(Ending::BadClose);
+    }
+
+    /// Returns whether another stage or event must be reported to the driver, and counts it as
+    /// reported.
     pub fn take_change(&mut self) -> bool {
-        std::mem::replace(&mut self.reported, self.stage) != self.stage
+        let staged = std::mem::replace(&mut self.reported, self.stage) != self.stage;
+        let told = std::mem::replace(&mut self.told, self.events) != self.events;
+        staged || told
     }
 
     /// Returns the reply to QUERY_CONNECTION about a connection without messages.
@@ -109,6 +130,7 @@ impl Lifecycle {
             stage: self.stage as u8,
             ending: self.ending as u8,
             was_open: self.was_open.into(),
+            events: self.events.bits().into(),
             ..ConnectionStatus::default()
         }
     }
@@ -121,6 +143,7 @@ impl Lifecycle {
         let len = stream.private().len().min(PRIVATE_MAX);
         private.iter_mut().zip(stream.private()).for_each(|(to, from)| *to = *from);
         ConnectionStatus {
+            state: state_of(stream.state()) as u8,
             ird: ird.into(),
             ord: ord.into(),
             // CAST: the length is at most 512.
@@ -134,5 +157,29 @@ impl Lifecycle {
         if (to as u8) > self.stage as u8 {
             self.stage = to;
         }
+    }
+}
+
+/// Returns the state as the driver sees it.
+const fn state_of(state: State) -> RdmaState {
+    match state {
+        State::Starting | State::Idle => RdmaState::Idle,
+        State::Rts => RdmaState::Rts,
+        State::Closing => RdmaState::Closing,
+        State::Terminate => RdmaState::Terminate,
+        State::Error => RdmaState::Error,
+    }
+}
+
+/// Returns an event of the stream as the driver sees it.
+const fn events_of(event: &Event) -> ConnectionEvents {
+    match event {
+        Event::GracefulDisconnect => ConnectionEvents::GRACEFUL_DISCONNECT,
+        Event::AbortiveDisconnect => ConnectionEvents::ABORTIVE_DISCONNECT,
+        Event::Closed => ConnectionEvents::CLOSED,
+        Event::BadClose => ConnectionEvents::BAD_CLOSE,
+        Event::TerminateSent(_) => ConnectionEvents::TERMINATE_SENT,
+        Event::TerminateReceived(_) => ConnectionEvents::TERMINATE_RECEIVED,
+        Event::Established(_) | Event::StartFailed(_) => ConnectionEvents::empty(),
     }
 }
