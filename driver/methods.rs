@@ -16,6 +16,9 @@ const _: () = {
     assert!(bindings::VRNIC_METHOD_RANGE as u16 == uverbs::METHOD_RANGE);
     assert!(bindings::VRNIC_METHOD_ATTACH as u16 == uverbs::METHOD_ATTACH);
     assert!(bindings::VRNIC_ATTR_ATTACH_QP as u16 == uverbs::ATTR_ATTACH_QP);
+    assert!(bindings::VRNIC_METHOD_START as u16 == uverbs::METHOD_START);
+    assert!(bindings::VRNIC_ATTR_START_FROM as u16 == uverbs::ATTR_START_FROM);
+    assert!(bindings::VRNIC_ATTR_START_TO as u16 == uverbs::ATTR_START_TO);
     assert!(bindings::VRNIC_METHOD_QUERY_DM as u16 == uverbs::METHOD_QUERY_DM);
     assert!(bindings::VRNIC_ATTR_RANGE_QP as u16 == uverbs::ATTR_RANGE_QP);
     assert!(bindings::VRNIC_ATTR_RANGE_DM as u16 == uverbs::ATTR_RANGE_DM);
@@ -73,6 +76,30 @@ unsafe extern "C" fn vrnic_method_attach(
         // of an open context of this driver, keeps it until the method has returned, and passes the
         // method's payload.
         unsafe { Qp::<Verbs>::lend_to_user(qp, udata, verbs::toe::attach) }?;
+        Ok(0)
+    })
+}
+
+/// See `methods.h`.
+///
+/// # Safety
+///
+/// As for [`vrnic_method_range`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_method_start(
+    from: *mut bindings::ib_qp,
+    to: *mut bindings::ib_qp,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: the core has found both queue pairs, or the opened handles of some, among the
+        // objects of an open context of this driver, keeps them until the method has returned, and
+        // passes the method's payload.
+        unsafe {
+            Qp::<Verbs>::lend_to_user(from, udata, |ctx, from, user| {
+                Qp::<Verbs>::lend(to, |_, to| verbs::toe::start(ctx, from, to, user))
+            })
+        }?;
         Ok(0)
     })
 }

@@ -7,9 +7,11 @@
 #ifndef INFINIBAND_VRNICDV_H
 #define INFINIBAND_VRNICDV_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <infiniband/verbs.h>
 
 #ifdef __cplusplus
@@ -79,6 +81,189 @@ enum vrnicdv_res_type {
 	VRNICDV_RES_TYPE_SRQ = 3,
 	VRNICDV_RES_TYPE_WQ = 4,
 };
+
+enum vrnicdv_rdma_flags {
+	/* Messages have CRCs in both directions. */
+	VRNICDV_RDMA_CRC = 1 << 0,
+	/* The peer sends the first message; this end sends none before it has arrived. */
+	VRNICDV_RDMA_PEER_FIRST = 1 << 1,
+	/* Messages to the peer have markers. */
+	VRNICDV_RDMA_SEND_MARKERS = 1 << 2,
+	/* Messages of the peer have markers. */
+	VRNICDV_RDMA_RECEIVE_MARKERS = 1 << 3,
+};
+
+/* What both ends of a connection have agreed on for RDMA messages. */
+struct vrnicdv_rdma_attr {
+	/* enum vrnicdv_rdma_flags */
+	uint32_t flags;
+	/* READs and atomics of the peer that are served at a time, at most. */
+	uint32_t ird;
+	/* READs and atomics that are outstanding at a time, at most. */
+	uint32_t ord;
+	/* Bytes that the program has received and that belong to messages already: their number, at most 256 KiB. */
+	uint32_t received_len;
+	const void *received;
+};
+
+/*
+ * Begins RDMA on the connection of a queue pair with VRNICDV_QP_TOE. The other queue pair, of type IBV_QPT_RC
+ * and in the state INIT, gets the connection when it has a receive and the peer has acknowledged all bytes;
+ * until then sends of the first one still leave. Its receives complete at once, most with no bytes. The other
+ * one then goes to RTS with the event IBV_EVENT_COMM_EST, or to ERR with IBV_EVENT_QP_FATAL, and the first one
+ * to ERR. Returns 0 or an errno.
+ */
+int vrnicdv_start_rdma(struct ibv_qp *stream, struct ibv_qp *rdma, const struct vrnicdv_rdma_attr *attr);
+
+enum vrnicdv_reservation_reason {
+	VRNICDV_RESERVED = 0,
+	/* The caller may ask again, with at most vrnicdv_reservation.would_do READs or entries. */
+	VRNICDV_IRD_TOO_LARGE = 1,
+	VRNICDV_ORD_TOO_LARGE = 2,
+	VRNICDV_CQ_TOO_LARGE = 3,
+	/* No other values would do: no vrnic device with iWARP, no protection domain, no queue pair. */
+	VRNICDV_NO_RNIC = 16,
+	VRNICDV_NO_PD = 17,
+	VRNICDV_NO_QP = 18,
+	/* The connection has ended. */
+	VRNICDV_NO_CONNECTION = 19,
+};
+
+/*
+ * What a connection needs for RDMA. Zeroed: a protection domain and a completion queue of its own, without
+ * READs. The fields up to access are the caller's, except that pd, cq and cap tell what the connection got.
+ */
+struct vrnicdv_reservation {
+	/* The queue pair that has the connection, or gets it. */
+	struct ibv_qp *stream;
+	/* NULL: a new one. */
+	struct ibv_pd *pd;
+	/* NULL: a new one. One that is shared grows by the entries of both queues, or a new one is made. */
+	struct ibv_cq *cq;
+	/* For events of a new completion queue, which is armed at once; or NULL. */
+	struct ibv_comp_channel *channel;
+	struct ibv_qp_cap cap;
+	uint32_t ird;
+	uint32_t ord;
+	/* enum ibv_access_flags, for the peer. */
+	uint32_t access;
+	/* enum vrnicdv_reservation_reason */
+	uint32_t reason;
+	uint32_t would_do;
+	/* Whether pd and cq are new, so that the caller frees them when it has destroyed qp. */
+	bool new_pd;
+	bool new_cq;
+	/* In the state INIT, so receives may be posted. */
+	struct ibv_qp *qp;
+};
+
+static inline struct ibv_qp *vrnicdv_reserve_qp(struct vrnicdv_reservation *r, struct ibv_cq *cq)
+{
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	struct ibv_qp_init_attr attr;
+	struct ibv_qp_attr init;
+	struct ibv_qp *qp;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.send_cq = attr.recv_cq = cq;
+	attr.cap = r->cap;
+	attr.qp_type = IBV_QPT_RC;
+	memset(&init, 0, sizeof(init));
+	init.qp_state = IBV_QPS_INIT;
+	init.port_num = 1;
+	init.qp_access_flags = r->access;
+	qp = ibv_create_qp(r->pd, &attr);
+	if (qp && ibv_modify_qp(qp, &init, mask)) {
+		ibv_destroy_qp(qp);
+		return NULL;
+	}
+	if (qp)
+		r->cap = attr.cap;
+	return qp;
+}
+
+/* Makes the queue pair of a reservation, with its completion queue. Returns why there is none. */
+static inline uint32_t vrnicdv_reserve_queues(struct vrnicdv_reservation *r, const struct ibv_device_attr *limits)
+{
+	uint32_t entries = r->cap.max_send_wr + r->cap.max_recv_wr;
+	struct ibv_cq *shared = r->cq;
+
+	if (shared) {
+		/* The queue pair comes first: without it the completion queue need not grow. */
+		r->qp = vrnicdv_reserve_qp(r, shared);
+		if (!r->qp)
+			return VRNICDV_NO_QP;
+		entries = r->cap.max_send_wr + r->cap.max_recv_wr;
+		if ((uint64_t)shared->cqe + entries <= (uint64_t)limits->max_cqe &&
+		    !ibv_resize_cq(shared, shared->cqe + (int)entries))
+			return VRNICDV_RESERVED;
+		ibv_destroy_qp(r->qp);
+		r->qp = NULL;
+	}
+	if (entries > (uint32_t)limits->max_cqe) {
+		r->would_do = (uint32_t)limits->max_cqe;
+		return VRNICDV_CQ_TOO_LARGE;
+	}
+	r->cq = ibv_create_cq(r->stream->context, (int)entries, NULL, r->channel, 0);
+	r->new_cq = r->cq != NULL;
+	if (r->new_cq && !ibv_req_notify_cq(r->cq, 0))
+		r->qp = vrnicdv_reserve_qp(r, r->cq);
+	if (r->qp)
+		return VRNICDV_RESERVED;
+	if (r->new_cq)
+		ibv_destroy_cq(r->cq);
+	r->cq = shared;
+	r->new_cq = false;
+	return VRNICDV_NO_QP;
+}
+
+/*
+ * Reserves what a connection needs for RDMA, before anything changes for the connection. Waits for the
+ * driver, but never for the peer. Returns 0, or sets r->reason and returns an errno; then nothing is left.
+ */
+static inline int vrnicdv_reserve_rdma(struct vrnicdv_reservation *r)
+{
+	struct ibv_device_attr limits;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	r->qp = NULL;
+	r->new_pd = r->new_cq = false;
+	r->would_do = 0;
+	r->reason = VRNICDV_NO_RNIC;
+	if (!vrnicdv_is_supported(r->stream->context->device) || r->stream->qp_type != IBV_QPT_DRIVER ||
+	    ibv_query_device(r->stream->context, &limits))
+		return EOPNOTSUPP;
+	r->reason = VRNICDV_NO_CONNECTION;
+	if (ibv_query_qp(r->stream, &attr, IBV_QP_STATE, &init) || attr.qp_state == IBV_QPS_ERR)
+		return ENOTCONN;
+	if (r->ird > (uint32_t)limits.max_qp_rd_atom) {
+		r->reason = VRNICDV_IRD_TOO_LARGE;
+		r->would_do = (uint32_t)limits.max_qp_rd_atom;
+		return EINVAL;
+	}
+	if (r->ord > (uint32_t)limits.max_qp_init_rd_atom) {
+		r->reason = VRNICDV_ORD_TOO_LARGE;
+		r->would_do = (uint32_t)limits.max_qp_init_rd_atom;
+		return EINVAL;
+	}
+	if (!r->pd) {
+		r->reason = VRNICDV_NO_PD;
+		r->pd = ibv_alloc_pd(r->stream->context);
+		if (!r->pd)
+			return ENOMEM;
+		r->new_pd = true;
+	}
+	r->reason = vrnicdv_reserve_queues(r, &limits);
+	if (r->reason == VRNICDV_RESERVED)
+		return 0;
+	if (r->new_pd) {
+		ibv_dealloc_pd(r->pd);
+		r->pd = NULL;
+		r->new_pd = false;
+	}
+	return r->reason == VRNICDV_CQ_TOO_LARGE ? EINVAL : ENOMEM;
+}
 
 enum vrnicdv_cq_flags {
 	/*

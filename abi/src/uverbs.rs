@@ -53,6 +53,7 @@ payloads! {
     RangeResp: size_of::<RangeResp>();
     DmResp: offset_of!(DmResp, mmap);
     AttachReq: size_of::<AttachReq>();
+    StartReq: size_of::<StartReq>();
 }
 
 bitflags! {
@@ -84,6 +85,8 @@ bitflags! {
         /// [`QpReqFlags::NO_SQ_KEYS`], [`QpReqFlags::WINDOWS_ONLY`], `NO_LOCAL_READ` in
         /// [`MrReq::flags`], and `SAME_KEY` of bindings, of the device.
         const KEY_OPTIONS = 1 << 11;
+        /// [`METHOD_START`], of an iWARP device.
+        const START_RDMA = 1 << 15;
     }
 }
 
@@ -97,6 +100,12 @@ pub const ATTR_RANGE_DM: u16 = ATTR_RANGE_QP + 1;
 pub const METHOD_ATTACH: u16 = METHOD_RANGE + 1;
 /// Attribute of [`METHOD_ATTACH`]: the queue pair.
 pub const ATTR_ATTACH_QP: u16 = (1 << 12) + 2;
+/// A method of queue pairs: a [`StartReq`].
+pub const METHOD_START: u16 = METHOD_RANGE + 4;
+/// Attribute of [`METHOD_START`]: the queue pair that has the connection.
+pub const ATTR_START_FROM: u16 = (1 << 12) + 2;
+/// Attribute of [`METHOD_START`]: the queue pair that gets it.
+pub const ATTR_START_TO: u16 = ATTR_START_FROM + 1;
 /// A method of device memory (`UVERBS_OBJECT_DM`), answered by a [`DmResp`].
 pub const METHOD_QUERY_DM: u16 = 1 << 12;
 /// Attribute of [`METHOD_QUERY_DM`]: the device memory.
@@ -402,6 +411,24 @@ pub struct AttachReq {
     pub reserved: [u8; 12],
 }
 
+/// Request of [`METHOD_START`]: begins to move the connection of a queue pair of a TCP stream to a
+/// queue pair with RDMA messages.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StartReq {
+    /// READs and atomics of the peer that are served at a time, at most.
+    pub ird: U32,
+    /// READs and atomics that are outstanding at a time, at most.
+    pub ord: U32,
+    /// [`crate::connection::StartFlags`].
+    pub flags: U32,
+    /// Number of bytes that the process has received and that belong to messages, at most
+    /// [`crate::connection::RECEIVED_MAX`].
+    pub received_len: U32,
+    /// Their address.
+    pub received: U64,
+}
+
 /// Response of [`METHOD_QUERY_DM`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -420,6 +447,7 @@ const _: () = {
     assert!(matches!(spare_memory_mmap(63), Some(last) if last + DEVICE_MEMORY_MAX <= 1 << 43));
 };
 const _: () = assert!(size_of::<DmResp>() == 16 && size_of::<AttachReq>() == 16);
+const _: () = assert!(size_of::<StartReq>() == 24);
 const _: () = assert!(size_of::<RangeReq>() == 24 && size_of::<RangeResp>() == 16);
 const _: () = assert!(size_of::<ContextResp>() == 48);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);

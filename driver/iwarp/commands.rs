@@ -3,7 +3,7 @@
 
 use abi::{
     Qpn,
-    admin::{ModifyQp, MoveConnection, OpenConnection, QueryConnection, command},
+    admin::{ModifyQp, MoveConnection, OpenConnection, QueryConnection, StartRdma, command},
     connection::{Connection, ConnectionFlags, ConnectionStatus, Received, Role},
     qp::{Attr, AttrMask, State},
 };
@@ -35,6 +35,22 @@ pub(super) struct Opening<'a> {
     pub(super) private: &'a [u8],
     /// The request of the peer, if this end is the responder.
     pub(super) request: Option<&'a [u8]>,
+}
+
+/// The beginning of messages on a connection that carries bytes.
+pub(crate) struct Start<'a> {
+    /// The queue pair that has the connection.
+    pub(crate) from: Qpn,
+    /// The queue pair that gets it.
+    pub(crate) to: Qpn,
+    /// READs that are served at a time.
+    pub(crate) ird: u16,
+    /// READs that are outstanding at a time.
+    pub(crate) ord: u16,
+    /// [`abi::connection::StartFlags`].
+    pub(crate) flags: u32,
+    /// Bytes that the program has received and that belong to messages.
+    pub(crate) received: Option<&'a Coherent<[u8]>>,
 }
 
 /// The parameters that the owner of a connection has chosen.
@@ -120,14 +136,7 @@ impl Commands {
     ) -> Result {
         let mut connection = describe(snapshot)?;
         connection.role = Role::Stream as u8;
-        let received = match received {
-            None => Received::default(),
-            Some(bytes) => Received {
-                addr: bytes.dma_address().into(),
-                len: u32::try_from(bytes.len())?.into(),
-                ..Received::default()
-            },
-        };
+        let received = self::received(received)?;
         let mut both = KVec::new();
         both.extend_from_slice(connection.as_bytes(), GFP_KERNEL)?;
         both.extend_from_slice(received.as_bytes(), GFP_KERNEL)?;
@@ -135,6 +144,20 @@ impl Commands {
         (&buffers.stream).copy_from_slice(&both);
         let params = OpenConnection::new(qpn, buffers.stream.dma_address());
         self.liveness.execute::<command::OpenConnection>(&params)
+    }
+
+    /// Begins to move a connection that carries bytes to a QP with messages.
+    pub(super) fn start(&self, start: &Start<'_>) -> Result {
+        let received = received(start.received)?;
+        let params = StartRdma {
+            received,
+            from: start.from,
+            to: start.to,
+            ird: start.ird.into(),
+            ord: start.ord.into(),
+            flags: start.flags.into(),
+        };
+        self.liveness.execute::<command::StartRdma>(&params)
     }
 
     /// Queries the state of a connection.
@@ -161,6 +184,16 @@ impl Commands {
         self.liveness.execute::<command::ModifyQp>(&params)?;
         Ok(())
     }
+}
+
+/// Returns the description of received bytes in the adapter's form.
+fn received(bytes: Option<&Coherent<[u8]>>) -> Result<Received> {
+    let Some(bytes) = bytes else { return Ok(Received::default()) };
+    Ok(Received {
+        addr: bytes.dma_address().into(),
+        len: u32::try_from(bytes.len())?.into(),
+        ..Received::default()
+    })
 }
 
 /// Returns a connection in the adapter's form.

@@ -26,6 +26,8 @@ mod socket;
 mod start;
 mod taken;
 
+pub(crate) use self::commands::Start;
+
 use abi::Qpn;
 use kernel::{
     device, impl_has_work, new_mutex, new_work,
@@ -215,6 +217,22 @@ impl Connections {
         let endpoint = self.reserve(qpn)?;
         let lent = endpoint.lend(device, netdev, qpn, fd);
         lent.inspect_err(|_| self.forget(qpn, &endpoint))
+    }
+
+    /// Begins to move the connection of a TOE QP to another QP, which is its owner from then on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if the first one has no connection, `EISCONN` if the other one has one. Both are as
+    /// before then.
+    pub(crate) fn start(&self, start: &Start<'_>) -> Result {
+        let endpoint = self.endpoints.get(start.from).ok_or(ENOTCONN)?;
+        self.replace(start.to, &endpoint.0)?;
+        let started = endpoint.0.start(start);
+        // The other one of the two entries keeps the endpoint.
+        let left = if started.is_ok() { start.from } else { start.to };
+        self.endpoints.remove(left, &endpoint);
+        started
     }
 
     /// Returns a new endpoint for a QP that is about to connect.

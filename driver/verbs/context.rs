@@ -93,7 +93,9 @@ fn answer(
     features.set(Features::KEY_OPTIONS, caps.has(DeviceFeatures::KEY_OPTIONS));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
     features.set(Features::SPREADS, ctx.has_work_queues());
-    features.set(Features::TOE, ctx.adapter.protocol() == Protocol::Iwarp);
+    let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
+    features.set(Features::TOE, iwarp);
+    features.set(Features::START_RDMA, iwarp);
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index,

@@ -16,9 +16,10 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "vrnicdv_command",
     "vrnicdv_echo",
+    "vrnicdv_switch",
     "vrnic_attach",
     "vrnic_frames",
     "vrnic_import",

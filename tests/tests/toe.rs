@@ -20,6 +20,11 @@ fn main() -> ExitCode {
             leaves_nothing(pair, |pair| echoes(pair, options, bytes, close))
         })
     };
+    let switch = |name: &'static str, server: &'static str, client: &'static str| {
+        Case::new(name, move |pair: &mut Pair| {
+            leaves_nothing(pair, |pair| switches(pair, server, client))
+        })
+    };
     let cases = vec![
         echo("echo", "", 3_000_000, ""),
         echo("echo_of_pushed_bytes", "push", 3_000_000, "last"),
@@ -29,6 +34,9 @@ fn main() -> ExitCode {
         Case::new("closed_by_the_client_before", |pair| leaves_nothing(pair, closed_before)),
         Case::new("reset_by_the_client", |pair| leaves_nothing(pair, reset)),
         Case::new("killed_server", |pair| leaves_nothing(pair, killed)),
+        switch("rdma_after_bytes", "", ""),
+        switch("late_first_receive_of_the_server", "late 1500", ""),
+        switch("late_first_receive_of_the_client", "", "late 1500"),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
     ];
     harness::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
@@ -105,5 +113,23 @@ fn refused(pair: &Pair) -> Result<()> {
     let output = pair.a.agent().run(&command, LONG_TIMEOUT)?;
     stop(server)?;
     ensure!(output.ok() && output.stdout == "all were refused\n", "{}", said(&output));
+    Ok(())
+}
+
+/// A connection carries bytes, and then RDMA messages, between two adapters.
+fn switches(pair: &Pair, server: &str, client: &str) -> Result<()> {
+    let serving = pair.b.agent().start(&format!("exec vrnicdv_switch {PORT} {server}"))?;
+    settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;
+    let command = format!("vrnicdv_switch {} {PORT} {client}", pair.b.ip());
+    let asked = pair.a.agent().run(&command, LONG_TIMEOUT)?;
+    let served = if asked.ok() { serving.wait(SHORT_TIMEOUT)? } else { stop(serving)? };
+    ensure!(
+        asked.ok() && served.ok(),
+        "the client: {}; the server: {}",
+        said(&asked),
+        said(&served)
+    );
+    ensure!(asked.stdout == "wrote 262144 bytes on the connection\n", "{}", said(&asked));
+    ensure!(served.stdout == "read 262144 bytes on the connection\n", "{}", said(&served));
     Ok(())
 }

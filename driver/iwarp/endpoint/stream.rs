@@ -7,6 +7,7 @@ use kernel::{device, dma::Coherent, prelude::*, sync::Arc};
 use super::{Endpoint, State};
 use crate::{
     iwarp::{
+        commands::Start,
         socket::{Snapshot, Socket},
         taken::Taken,
     },
@@ -39,6 +40,20 @@ impl Endpoint {
             result => result,
         }?;
         *state = State::Taken(Taken::stream(qpn, netdev, socket, snapshot));
+        drop(state);
+        self.enqueue();
+        Ok(())
+    }
+
+    /// Lets the adapter move the connection to another QP. If that fails, nothing has changed.
+    pub(in crate::iwarp) fn start(self: &Arc<Self>, start: &Start<'_>) -> Result {
+        let mut state = self.state.lock();
+        let State::Taken(taken) = &mut *state else { return Err(ENOTCONN) };
+        if !taken.is_stream(start.from) {
+            return Err(ENOTCONN);
+        }
+        self.connections.commands.start(start)?;
+        taken.qpn = start.to;
         drop(state);
         self.enqueue();
         Ok(())

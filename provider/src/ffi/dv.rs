@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_void};
 
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
+use vrnic_abi::connection::StartFlags;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
-use vrnic_abi::uverbs::{AttachReq, Features};
+use vrnic_abi::uverbs::{AttachReq, Features, StartReq};
 use vrnic_queues::layout::{CommandTag, QpExtras};
 use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnicdv::{Command, CqAttr, CqFlags, CqState, QpAttr, QpFlags, TagForm};
@@ -36,6 +37,10 @@ const _: () = {
     assert!(offset_of!(Command, num_message) == offset_of!(c::vrnicdv_command, num_message));
     assert!(QpFlags::REACTIVE.bits() == c::VRNICDV_QP_REACTIVE);
     assert!(QpFlags::TOE.bits() == c::VRNICDV_QP_TOE);
+    assert!(StartFlags::CRC.bits() == c::VRNICDV_RDMA_CRC);
+    assert!(StartFlags::PEER_FIRST.bits() == c::VRNICDV_RDMA_PEER_FIRST);
+    assert!(StartFlags::SEND_MARKERS.bits() == c::VRNICDV_RDMA_SEND_MARKERS);
+    assert!(StartFlags::RECEIVE_MARKERS.bits() == c::VRNICDV_RDMA_RECEIVE_MARKERS);
     assert!(QpFlags::PUSH.bits() == c::VRNICDV_QP_PUSH);
     assert!(QpFlags::NO_SQ_KEYS.bits() == c::VRNICDV_QP_NO_SQ_KEYS);
     assert!(QpFlags::WINDOWS_ONLY.bits() == c::VRNICDV_QP_WINDOWS_ONLY);
@@ -154,6 +159,48 @@ unsafe fn attach_socket(qp: *mut c::ibv_qp, socket: c_int) -> Result<(), Errno> 
     unsafe { ioctl::attach(qp, &request) }?;
     queues.entered(State::Rts);
     Ok(())
+}
+
+/// `vrnicdv_start_rdma`.
+///
+/// # Safety
+/// The queue pairs must be live ones of libibverbs, and the attributes valid.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_start_rdma(
+    stream: *mut c::ibv_qp,
+    rdma: *mut c::ibv_qp,
+    attr: *const c::vrnicdv_rdma_attr,
+) -> c_int {
+    // SAFETY: the caller passes live queue pairs of libibverbs, and valid attributes.
+    status(unsafe { start_rdma(stream, rdma, &*attr) })
+}
+
+/// # Safety
+/// The requirements of [`vrnicdv_start_rdma`] apply.
+unsafe fn start_rdma(
+    stream: *mut c::ibv_qp,
+    rdma: *mut c::ibv_qp,
+    attr: &c::vrnicdv_rdma_attr,
+) -> Result<(), Errno> {
+    // SAFETY: the caller passes live queue pairs, whose contexts are live too.
+    let (context, other) = unsafe { ((*stream).context, (*rdma).context) };
+    // SAFETY: the context of a live queue pair is live.
+    unsafe { check_context(context) }?;
+    if context != other {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: it is live, and one of this plugin.
+    unsafe { Context::of(context) }?.needs(Features::START_RDMA)?;
+    let request = StartReq {
+        ird: attr.ird.into(),
+        ord: attr.ord.into(),
+        flags: attr.flags.into(),
+        received_len: attr.received_len.into(),
+        // CAST: an address of this process.
+        received: (attr.received.expose_provenance() as u64).into(),
+    };
+    // SAFETY: the caller passes live queue pairs, and readable bytes.
+    unsafe { ioctl::start(stream, rdma, &request) }
 }
 
 /// `vrnicdv_create_cq`.

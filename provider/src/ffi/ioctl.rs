@@ -7,8 +7,9 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_abi as abi;
 use vrnic_abi::uverbs::{
-    ATTR_ATTACH_QP, ATTR_QUERY_DM, ATTR_RANGE_DM, ATTR_RANGE_QP, AttachReq, ContextResp, DmResp,
-    METHOD_ATTACH, METHOD_QUERY_DM, METHOD_RANGE, RangeReq, RangeResp,
+    ATTR_ATTACH_QP, ATTR_QUERY_DM, ATTR_RANGE_DM, ATTR_RANGE_QP, ATTR_START_FROM, ATTR_START_TO,
+    AttachReq, ContextResp, DmResp, METHOD_ATTACH, METHOD_QUERY_DM, METHOD_RANGE, METHOD_START,
+    RangeReq, RangeResp, StartReq,
 };
 
 use super::bindings as c;
@@ -169,6 +170,26 @@ pub(super) unsafe fn attach(qp: *mut c::ibv_qp, request: &AttachReq) -> Result<(
     // CAST: a small number.
     call.input(c::UVERBS_ATTR_UHW_IN as u16, request);
     // SAFETY: the context is open as long as its queue pair is live; the request is here.
+    unsafe { call.run(fd) }
+}
+
+/// Begins to move the connection of one queue pair to another one.
+///
+/// # Safety
+/// Both queue pairs must be live, and the bytes that the request names readable.
+pub(super) unsafe fn start(
+    from: *mut c::ibv_qp,
+    to: *mut c::ibv_qp,
+    request: &StartReq,
+) -> Result<(), Errno> {
+    let mut call = Call::new(c::UVERBS_OBJECT_QP, METHOD_START);
+    // SAFETY: the caller passes live queue pairs, whose context is live too.
+    let (fd, from, to) = unsafe { ((*(*from).context).cmd_fd, (*from).handle, (*to).handle) };
+    call.object(ATTR_START_FROM, from);
+    call.object(ATTR_START_TO, to);
+    // CAST: a small number.
+    call.input(c::UVERBS_ATTR_UHW_IN as u16, request);
+    // SAFETY: the context is open as long as its queue pairs are live; the request is here.
     unsafe { call.run(fd) }
 }
 
