@@ -238,8 +238,8 @@ wire_enum! {
         Graceful = 1,
         /// Resets the connection.
         Abortive = 2,
-        /// Takes the connection, which is closed on both sides or has ended, off the adapter, so that
-        /// its addresses are free.
+        /// Takes the connection, which is closed on both sides or has ended, off the adapter, so
+        /// that its addresses are free.
         Release = 3,
         /// Makes a QP in the error state idle (RESET) if all of its work requests are flushed.
         Idle = 4,

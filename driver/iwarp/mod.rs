@@ -223,8 +223,8 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` if the first one has no connection, `EISCONN` if the other one has one. Both are as
-    /// before then.
+    /// `ENOTCONN` if the first one has no connection, `EISCONN` if the other one has one. Both are
+    /// as before then.
     pub(crate) fn start(&self, start: &Start<'_>) -> Result {
         let endpoint = self.endpoints.get(start.from).ok_or(ENOTCONN)?;
         self.replace(start.to, &endpoint.0)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs of TCP streams: a socket gives its connection to one of them, and that one to a queue
-//! pair with RDMA messages.
+//! Queue pairs of TCP streams: a socket gives its connection to one of them, and that one to a
+//! queue pair with RDMA messages.
 
 use abi::{
     connection::RECEIVED_MAX,
