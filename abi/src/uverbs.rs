@@ -286,6 +286,8 @@ bitflags! {
         const NO_SQ_KEYS = 1 << 3;
         /// [`crate::admin::QpFlags::WINDOWS_ONLY`].
         const WINDOWS_ONLY = 1 << 4;
+        /// [`crate::admin::QpFlags::QUEUE_LENGTH`].
+        const QUEUE_LENGTH = 1 << 5;
     }
 }
 

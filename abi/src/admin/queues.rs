@@ -201,6 +201,9 @@ bitflags! {
         /// The peer reaches memory by windows and command regions only, not by regions. For
         /// devices with [`super::DeviceFeatures::KEY_OPTIONS`].
         const WINDOWS_ONLY = 1 << 6;
+        /// A send of a [`crate::qp::Type::Toe`] QP is complete when the number of bytes that the
+        /// peer has not acknowledged shows it. Without this flag, the number of its last byte does.
+        const QUEUE_LENGTH = 1 << 7;
     }
 }
 

@@ -173,6 +173,7 @@ impl Host {
             receive_window: 60_000,
             send_scale: 7,
             receive_scale: 7,
+            peer_closed: false,
             mss: 1440,
             sack: true,
             timestamps: None,

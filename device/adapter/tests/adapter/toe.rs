@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | `bytes` | bytes from sends to receives, over cables with faults |
 //! | `completions` | when receives and sends complete |
+//! | `releases` | receives that are not full and that the program asks for |
 //! | `windows` | the window, and receives that are posted late |
 //! | `ends` | how connections end |
 //! | `takeovers` | bytes that the kernel has received, and what is refused |
+//! | `segments` | what segments may have: urgent data, ECN, great lengths, SACK, probes |
 //! | `switches` | RDMA on a connection that has carried bytes |
 //! | `random` | random frames and receives |
 
@@ -14,11 +16,14 @@ mod bytes;
 mod completions;
 mod ends;
 mod random;
+mod releases;
+mod segments;
 mod switches;
 mod takeovers;
 mod windows;
 
 use vrnic_abi::admin::{QpFlags, Transport};
+use vrnic_abi::connection::RELEASE_WORD;
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
@@ -46,6 +51,12 @@ fn cable(seed: u64, faults: Faults) -> Cable {
     let cable = Cable::new(seed, faults);
     [&cable.ga, &cable.gb].iter().for_each(|guest| guest.adapter.set_transport(Transport::Iwarp));
     cable
+}
+
+/// Asks for the bytes of the receive in progress. `nth` differs from that of the request before.
+fn release(on: &Endpoint, nth: u32) {
+    on.mark(RELEASE_WORD, nth);
+    on.ring();
 }
 
 /// Returns two endpoints that are not connected.

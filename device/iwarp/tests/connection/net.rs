@@ -66,6 +66,7 @@ impl Host {
             receive_window: 60_000,
             send_scale: 7,
             receive_scale: 7,
+            peer_closed: false,
             mss: 1460,
             sack: true,
             timestamps: None,

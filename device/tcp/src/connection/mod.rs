@@ -96,6 +96,8 @@ impl Connection {
     /// Takes over an established connection. Its buffers are allocated when they are needed.
     #[must_use]
     pub fn adopt(now: Nanos, context: &Context, params: &Params) -> Self {
+        let mut ending = Ending::new(params);
+        ending.progress(now, StreamPos(0), context.peer_closed);
         Self {
             send: Sender::new(now, context, params),
             receive: Receiver::new(context, params),
@@ -103,7 +105,7 @@ impl Connection {
             clock: context.timestamps.map(|state| Clock::new(now, state)),
             last_ack: StreamPos(0),
             challenges: Challenges::default(),
-            ending: Ending::new(params),
+            ending,
             keepalive: Keepalive::new(now, params.keepalive),
             acknowledgements: 0,
         }
@@ -161,6 +163,12 @@ impl Connection {
     /// ([`Params::half_open`]). It must not be called after [`Self::close`].
     pub const fn set_half_open(&mut self, half_open: bool) {
         self.ending.set_half_open(half_open);
+    }
+
+    /// Returns whether the sink has placed bytes ([`Sink::offer`]) before which some are missing.
+    #[must_use]
+    pub fn has_placed(&self) -> bool {
+        self.receive.has_placed()
     }
 
     /// Returns the position of a sequence number of the peer near the next one, or `None` if it is

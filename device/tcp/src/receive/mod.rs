@@ -74,16 +74,21 @@ enum Step {
 impl Receiver {
     pub(crate) fn new(context: &Context, params: &Params) -> Self {
         let scale = context.receive_scale.min(SCALE_MAX);
+        // The end of the stream has position 0 if the peer has closed its direction.
+        let end = context.peer_closed.then_some(StreamPos(0));
+        let next = StreamPos(u64::from(context.peer_closed));
+        let Context { receive_next, receive_window, .. } = context;
         Self {
-            origin: Origin(context.receive_next),
+            // CAST: zero or one.
+            origin: Origin(SeqNum(receive_next.0.wrapping_sub(next.0 as u32))),
             delivered: StreamPos(0),
             received: StreamPos(0),
-            edge: StreamPos(context.receive_window.into()),
+            edge: next.plus((*receive_window).into()),
             window: u64::from(params.window).min(FIELD_MAX << scale),
             scale,
             panes: Panes::default(),
             store: Store::new(params.buffer),
-            end: None,
+            end,
             held: false,
             duplicate: None,
             acks: Acks::new(params.ack_delay),
@@ -126,6 +131,11 @@ impl Receiver {
     /// Returns the number of bytes that the peer may send.
     pub(crate) fn room(&self) -> u64 {
         self.edge.since(self.next())
+    }
+
+    /// Returns whether the sink has placed bytes before which some are missing.
+    pub(crate) fn has_placed(&self) -> bool {
+        self.panes.any_placed()
     }
 
     /// Returns whether all bytes before the peer's end have been delivered, and the sink does not

@@ -74,6 +74,11 @@ impl Panes {
         self.list.retain(|pane| pane.kind == Kind::Buffered);
     }
 
+    /// Returns whether the sink has placed the bytes of a pane.
+    pub(crate) fn any_placed(&self) -> bool {
+        self.list.iter().any(|pane| pane.kind == Kind::Placed)
+    }
+
     /// Returns the end of the last pane.
     pub(crate) fn end(&self) -> Option<StreamPos> {
         self.list.last().map(|pane| pane.range.end)

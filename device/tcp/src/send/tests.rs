@@ -27,6 +27,7 @@ fn full() -> Sender {
         receive_window: 60_000,
         send_scale: 0,
         receive_scale: 0,
+        peer_closed: false,
         mss: LEN as u16,
         sack: true,
         timestamps: None,

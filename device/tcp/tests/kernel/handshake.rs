@@ -164,6 +164,7 @@ fn context(own: &Offer, synchronized: &Arrival, window: u32) -> Context {
         receive_window: WINDOW.into(),
         send_scale: scales.1,
         receive_scale: scales.0,
+        peer_closed: false,
         mss: own.mss.min(peer.mss),
         sack: agreed.sack,
         timestamps: agreed.timestamps.map(|Timestamps { value, echo }| TimestampState {

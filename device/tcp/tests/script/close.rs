@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vrnic_tcp::connection::{End as Ending, Event, State};
 use vrnic_tcp::wire::{Flags, Header};
-use vrnic_tcp::{Discard, Params, SeqNum};
+use vrnic_tcp::{Context, Discard, Params, SeqNum};
 
 use crate::end::{End, MSS, PEER, RTT, ack, context, data, params};
 
@@ -47,6 +47,30 @@ fn the_peers_end_first() {
     end.inject(Header { seq: SeqNum(PEER + 1), ..ack(1001) }, 0);
     assert_eq!(end.events(), [Event::PeerClosed, Event::Closed, Event::Ended(Ending::Closed)]);
     assert_eq!(end.connection.acknowledged().0, 1000);
+}
+
+/// The peer had closed its direction before the takeover.
+#[test]
+fn the_peers_end_before_the_takeover() {
+    // The number behind its end.
+    let context = Context { receive_next: SeqNum(PEER + 1), peer_closed: true, ..context() };
+    let mut end = End::with(&context, &params());
+    assert_eq!((end.connection.state(), end.events()), (State::CloseWait, vec![Event::PeerClosed]));
+    assert_eq!(end.connection.numbers()[1], SeqNum(PEER + 1));
+    // The last acknowledgement of the kernel was lost.
+    end.inject(with(data(0), Flags::FIN), 0);
+    assert_eq!(end.sent()[0].ack, 1);
+    // Nothing follows the end.
+    end.inject(Header { seq: SeqNum(PEER + 1), ..data(0) }, 100);
+    assert_eq!(end.streams.taken.len(), 0);
+    assert_eq!(end.connection.counters().discards.of(Discard::BehindEnd), 1);
+    end.write(MSS);
+    end.connection.close();
+    let sent = end.sent();
+    assert_eq!((sent[0].flags, sent[0].ack), (Flags::FIN | Flags::ACK, 1));
+    assert_eq!(end.connection.state(), State::LastAck);
+    end.inject(Header { seq: SeqNum(PEER + 1), ..ack(1001) }, 0);
+    assert_eq!(end.events(), [Event::Closed, Event::Ended(Ending::Closed)]);
 }
 
 #[test]

@@ -122,6 +122,7 @@ pub(crate) fn context() -> Context {
         receive_window: 60_000,
         send_scale: 0,
         receive_scale: 0,
+        peer_closed: false,
         mss: MSS as u16,
         sack: true,
         timestamps: None,

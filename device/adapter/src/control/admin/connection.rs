@@ -194,6 +194,9 @@ fn streaming<H: Host>(
     role: Role,
     connection: &Connection,
 ) -> Result<Streaming<H>, Failure> {
+    if connection.flags & ConnectionFlags::PEER_CLOSED.bits() != 0 {
+        return Err(bad(offset_of!(Connection, flags)));
+    }
     let limit = limits::MAX_RD_ATOMIC;
     for (value, offset) in [
         (connection.ird.get(), offset_of!(Connection, ird)),
@@ -289,6 +292,7 @@ fn context(flags: ConnectionFlags, connection: &Connection, mss: u16) -> Context
         receive_window: connection.receive_window.get(),
         send_scale: connection.send_scale,
         receive_scale: connection.receive_scale,
+        peer_closed: flags.contains(ConnectionFlags::PEER_CLOSED),
         mss,
         sack: flags.contains(ConnectionFlags::SACK),
         timestamps: flags.contains(ConnectionFlags::TIMESTAMPS).then_some(timestamps),

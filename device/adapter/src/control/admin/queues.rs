@@ -219,7 +219,6 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         recv_cq: Arc::clone(&recv_cq),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
         flags,
-        push: flags.contains(QpFlags::PUSH),
         tags: Tags::new(form, params.tag_offset.get()),
         sq,
         rq,
@@ -268,7 +267,7 @@ fn check_kind<H: Host>(
         return Err(bad(offset_of!(CreateQp, flags)));
     }
     if kind != Type::Toe {
-        let plain = !flags.contains(QpFlags::PUSH);
+        let plain = !flags.intersects(QpFlags::PUSH | QpFlags::QUEUE_LENGTH);
         return if plain { Ok(()) } else { Err(bad(offset_of!(CreateQp, flags))) };
     }
     // The places of bytes that arrive out of order are known only in a queue of its own.

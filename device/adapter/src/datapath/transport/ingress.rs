@@ -64,6 +64,7 @@ fn offer_rdma<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arrival<'_>
         Some(qpn) => objects.worker_of(qpn.get().into(), may_receive),
         None => None,
     };
+    let worker = worker.filter(|_| frame.longest() <= FRAME_MAX);
     arrival.record(core.name(), &frame);
     put(core, worker, Classified { frame, class: Class::Roce(headers) })
 }
@@ -71,8 +72,8 @@ fn offer_rdma<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arrival<'_>
 /// Queues a frame for a worker. Counts a frame that is lost.
 fn put<H: Host>(core: &Core<H>, worker: Option<usize>, classified: Classified) -> Offered {
     let Classified { frame, .. } = &classified;
-    let (fits, count) = (frame.longest() <= FRAME_MAX, frame.count());
-    let offered = match worker.filter(|_| fits && core.carries()) {
+    let count = frame.count();
+    let offered = match worker.filter(|_| core.carries()) {
         Some(worker) if core.put_frame(worker, classified) => return Offered::Taken,
         Some(_) => Offered::Full,
         None => Offered::Taken,
@@ -113,7 +114,10 @@ fn offer_tcp<H: Host>(
     };
     arrival.record(core.name(), &frame);
     let classified = Classified { frame, class: Class::Segment(qpn, headers) };
-    put(core, objects.worker_of(qpn, |_| true), classified)
+    // The kernel has agreed on the length of segments for a program, and not for RDMA.
+    let is_long = classified.frame.longest() > FRAME_MAX;
+    let worker = objects.worker_of(qpn, |kind| kind == Type::Toe || !is_long);
+    put(core, worker, classified)
 }
 
 /// Queues a copy of a notice that a segment was too long for its path for the worker of the sending

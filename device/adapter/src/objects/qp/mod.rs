@@ -150,8 +150,6 @@ pub struct Qp<H: Host> {
     pub signal_all: bool,
     /// The flags it was created with.
     pub flags: QpFlags,
-    /// True if the receives of a TOE QP also complete at PSH.
-    pub push: bool,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// Keys of its commands that wait for a response.
@@ -214,8 +212,6 @@ pub struct Parts {
     pub signal_all: bool,
     /// The flags it was created with.
     pub flags: QpFlags,
-    /// True if the receives of a TOE QP also complete at PSH.
-    pub push: bool,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// The send queue.
@@ -253,7 +249,6 @@ impl<H: Host> Qp<H> {
             recv_cq: parts.recv_cq,
             signal_all: parts.signal_all,
             flags: parts.flags,
-            push: parts.push,
             tags: parts.tags,
             commands: Mutex::default(),
             sq: parts.sq,

@@ -79,6 +79,7 @@ impl<H: Host> Toe<H> {
         mut tcp: Connection,
         ends: Ends<H>,
         receives: Receives,
+        sends: Sends,
         queue: &SendRing,
         memory: &Arc<Budget>,
     ) -> Self {
@@ -89,7 +90,7 @@ impl<H: Host> Toe<H> {
             tcp,
             ends,
             outstanding: Outstanding::new(queue),
-            sends: Sends::default(),
+            sends,
             receives,
             life,
             outbox: Vec::new(),

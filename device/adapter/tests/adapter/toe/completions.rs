@@ -1,12 +1,17 @@
 //! When receives and sends complete.
 
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_simlink::{Fate, Faults};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
 use super::{cable, connected, pass, received, send, sent};
+use crate::bus::Endpoint;
 
 const MS: u64 = 1_000_000;
 
@@ -50,8 +55,17 @@ fn a_receive_is_complete_at_psh_if_the_qp_asks_for_it() {
 /// copied.
 #[test]
 fn a_send_is_complete_when_it_is_acknowledged() {
+    for flags in [QpFlags::empty(), QpFlags::QUEUE_LENGTH] {
+        a_send_is_complete(flags);
+    }
+}
+
+#[track_caller]
+fn a_send_is_complete(flags: QpFlags) {
     let cable = cable(3, Faults::default());
-    let (mut a, mut b) = connected(&cable, false);
+    let setup = Setup { flags, ..super::setup(false) };
+    let (mut a, mut b) = (Endpoint::new(&cable.ga, setup), Endpoint::new(&cable.gb, setup));
+    stream::connect_toes(&a, &b);
     b.post_recv(1, &[b.sge(0, 8)]);
     cable.links[1].borrow_mut().rule(|_| Fate::Drop);
     a.fill(0, b"original");
@@ -61,6 +75,40 @@ fn a_send_is_complete_when_it_is_acknowledged() {
     assert!(a.send_cq.poll().is_none(), "its acknowledgement is lost");
     cable.links[1].borrow_mut().rule(|_| Fate::Pass);
     assert_eq!(sent(&cable, &mut a), Status::Success);
+}
+
+/// Both rules complete the same sends at the same times, and nothing before its bytes are
+/// acknowledged.
+#[test]
+fn both_rules_complete_sends_at_the_same_times() {
+    let run = |flags: QpFlags| {
+        let cable = cable(8, Faults::all(10_000));
+        let setup = |flags| Setup { flags, ..super::setup(false) };
+        let mut a = Endpoint::new(&cable.ga, setup(flags));
+        let mut b = Endpoint::new(&cable.gb, setup(QpFlags::empty()));
+        stream::connect_toes(&a, &b);
+        let lens = [1, 0, 5000, 100_000, 1460, 0, 20_000, 3, 64_000, 8];
+        let total: u32 = lens.iter().sum();
+        b.post_recv(1, &[b.sge(0, total)]);
+        let (mut next, mut times) = (0, Vec::new());
+        cable.run_until(|| {
+            // Some are posted while others wait.
+            while next < lens.len() && next < times.len() + 4 {
+                send(&mut a, 0, lens[next]);
+                next += 1;
+            }
+            while let Some(cqe) = a.send_cq.poll() {
+                assert_eq!(status(&cqe), Status::Success);
+                times.push(cable.now());
+            }
+            times.len() == lens.len()
+        });
+        assert_eq!(received(&cable, &mut b), total as usize);
+        times
+    };
+    let times = run(QpFlags::empty());
+    assert_eq!(times.len(), 10);
+    assert_eq!(times, run(QpFlags::QUEUE_LENGTH));
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::mem::offset_of;
 
 use vrnic_abi::admin::{self, CreateQp, QpFlags, TagForm, Transport};
-use vrnic_abi::connection::{Connection, RECEIVED_MAX, Received, Role};
+use vrnic_abi::connection::{
+    Connection, ConnectionFlags, Ending, RECEIVED_MAX, Received, Role, Stage,
+};
+use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
 use vrnic_adapter::limits::CONNECTION_MEMORY;
 use vrnic_simlink::Faults;
@@ -11,8 +14,9 @@ use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
 use vrnic_testdriver::stream;
 
-use super::{END, apart, cable, received, send, setup};
+use super::{END, apart, cable, pass, received, send, sent, setup};
 use crate::bus::Endpoint;
+use crate::streams::ends::{ending, reach, stage};
 use crate::streams::pattern;
 
 #[test]
@@ -61,6 +65,56 @@ fn many_bytes_of_the_kernel_fill_receives_that_come_late() {
         bytes.extend(b.bytes(0, len));
     }
     assert!(bytes == data);
+}
+
+/// The peer had closed its direction before the takeover: what the kernel has received comes first,
+/// then the end, and the other direction goes on.
+#[test]
+fn a_closed_direction_of_the_peer_is_taken_over() {
+    for (early, unposted) in [(&b"goodbye"[..], false), (b"", false), (b"goodbye", true)] {
+        let cable = cable(5, Faults::all(10_000));
+        let (mut a, mut b) = apart(&cable, false);
+        stream::open_toe(&a, 0, cable.gb.mac(), &[]).expect("OPEN_CONNECTION");
+        a.set_state(State::Sqd);
+        let end = initialized_of(&cable, &b);
+        let closed = Connection {
+            flags: end.flags | ConnectionFlags::PEER_CLOSED.bits(),
+            receive_next: end.receive_next.get().wrapping_add(1).into(),
+            ..end
+        };
+        if !unposted {
+            (1..4).for_each(|nth| b.post_recv(nth, &[b.sge(nth * 100, 100)]));
+        }
+        b.guest.open_toe(b.qpn, &closed, early).expect("OPEN_CONNECTION");
+        if unposted {
+            pass(&cable, 10_000_000);
+            (1..4).for_each(|nth| b.post_recv(nth, &[b.sge(nth * 100, 100)]));
+        }
+        if !early.is_empty() {
+            assert_eq!((received(&cable, &mut b), b.bytes(100, 7)), (7, early.to_vec()));
+        }
+        assert_eq!(received(&cable, &mut b), END);
+        assert_eq!((stage(&b), b.state()), (Stage::Closing, State::Rts));
+        let data = pattern(50_000, 5);
+        b.fill(100_000, &data);
+        a.post_recv(1, &[a.sge(0, 50_000)]);
+        a.post_recv(2, &[a.sge(0, 8)]);
+        send(&mut b, 100_000, 50_000);
+        b.set_state(State::Sqd);
+        assert_eq!((received(&cable, &mut a), received(&cable, &mut a)), (50_000, END));
+        assert!(a.bytes(0, 50_000) == data);
+        assert_eq!(sent(&cable, &mut b), Status::Success);
+        for end in [&a, &b] {
+            reach(&cable, end, Stage::Gone);
+            assert_eq!(ending(end), Ending::Graceful);
+        }
+    }
+}
+
+/// Moves a TOE endpoint of guest B to INIT. Returns the state of its end.
+fn initialized_of(cable: &crate::cable::Cable, end: &Endpoint) -> Connection {
+    end.guest.take_through(end.qpn, attributes(cable.ga.mac(), 0), &TO_RTS[..1]);
+    stream::bare_connection(1, [cable.gb.mac(), cable.ga.mac()], stream::MSS)
 }
 
 /// Returns a TOE endpoint in INIT.
@@ -115,6 +169,12 @@ fn a_malformed_takeover_changes_nothing() {
     rc.guest.take_through(rc.qpn, attributes(cable.ga.mac(), 0), &TO_RTS[..1]);
     let refused = rc.guest.open_toe(rc.qpn, &good, &[]).expect_err("it has messages");
     assert_eq!(refused, Refused(admin::Status::BadParam, 0));
+    // Nor are there messages behind the end.
+    let mut closed = stream::connection(0, [cable.gb.mac(), cable.ga.mac()], stream::MSS);
+    closed.flags |= ConnectionFlags::PEER_CLOSED.bits();
+    let refused = rc.guest.open_connection(rc.qpn, &closed).expect_err("it is closed");
+    let flags = offset_of!(Connection, flags) as u32;
+    assert_eq!(refused, Refused(admin::Status::BadParam, flags));
 }
 
 #[test]
@@ -134,10 +194,12 @@ fn qps_that_carry_bytes_are_of_iwarp_and_plain() {
     assert_eq!(create(&tagged), bad(offset_of!(CreateQp, tag_form)));
     let shared = |params: &mut CreateQp| params.srqn = 1.into();
     assert_eq!(create(&shared), bad(offset_of!(CreateQp, srqn)));
-    let pushed = |params: &mut CreateQp| {
-        (params.qp_type, params.flags) = (Type::Rc as u8, QpFlags::PUSH.bits());
-    };
-    assert_eq!(create(&pushed), bad(offset_of!(CreateQp, flags)));
+    for flags in [QpFlags::PUSH, QpFlags::QUEUE_LENGTH] {
+        let other = |params: &mut CreateQp| {
+            (params.qp_type, params.flags) = (Type::Rc as u8, flags.bits());
+        };
+        assert_eq!(create(&other), bad(offset_of!(CreateQp, flags)));
+    }
     cable.gb.adapter.set_transport(Transport::Roce);
     assert_eq!(create(&|_| {}), Err(Refused(admin::Status::Unsupported, 0)));
 }

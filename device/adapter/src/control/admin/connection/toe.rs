@@ -3,8 +3,9 @@
 use std::mem::offset_of;
 
 use vrnic_abi::GuestAddr;
-use vrnic_abi::admin::Status;
-use vrnic_abi::connection::{Connection, RECEIVED_MAX, Received};
+use vrnic_abi::admin::{QpFlags, Status};
+use vrnic_abi::connection::{Connection, RECEIVED_MAX, RELEASE_WORD, Received};
+use vrnic_iwarp::rdmap::completion::Rule;
 use vrnic_tcp::{Params, Share};
 use zerocopy::FromBytes;
 
@@ -15,6 +16,7 @@ use crate::host::{HeldMemory, Host, Lane};
 use crate::objects::qp::Qp;
 use crate::objects::qp::toe::Toe;
 use crate::objects::qp::toe::receives::Receives;
+use crate::objects::qp::toe::sends::Sends;
 
 /// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes
 /// that the guest's kernel has received.
@@ -36,7 +38,13 @@ pub(super) fn toe<H: Host>(
     let params =
         Params { window: 0, buffer: WINDOW as usize, half_open: true, ..Params::default() };
     let Claimed { tcp, ends, .. } = claim(adapter, qp, connection, &params)?;
-    Ok(Toe::new(tcp, ends, Receives::new(early, share, qp.push), &qp.sq, memory))
+    let mut receives = Receives::new(early, share, qp.flags.contains(QpFlags::PUSH));
+    // What was asked for before the connection does not concern it.
+    receives.release.look(adapter.host().bar_load32(qp.doorbell.mark(RELEASE_WORD)));
+    receives.release.done();
+    let by_length = qp.flags.contains(QpFlags::QUEUE_LENGTH);
+    let rule = if by_length { Rule::QueueLength } else { Rule::Sequence };
+    Ok(Toe::new(tcp, ends, receives, Sends::new(rule), &qp.sq, memory))
 }
 
 /// Reads the bytes that the guest's kernel has received, and counts them in `share`.

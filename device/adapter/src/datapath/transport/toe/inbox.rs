@@ -1,9 +1,10 @@
 //! Puts the bytes that arrive into receives, one after the other. A byte that arrives before others
 //! goes to its final place if that is known.
 
+use vrnic_abi::connection::RELEASE_WORD;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::MAX_MESSAGE;
-use vrnic_tcp::{Delivered, Delivery, Offered, Sink, StreamPos, Then};
+use vrnic_tcp::{Connection, Delivered, Delivery, Offered, Sink, StreamPos, Then};
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
@@ -175,6 +176,23 @@ impl<H: Host> Inbox<'_, '_, H> {
         false
     }
 
+    /// Completes the receive in progress with the bytes that it has, if the program has asked for
+    /// them. Bytes that were placed behind a gap would be at wrong places in the receives that
+    /// follow, so while there are some, the request waits until they are in order.
+    pub(super) fn release(&mut self, tcp: &Connection) {
+        let word = self.there.turn.host().bar_load32(self.there.qp.doorbell.mark(RELEASE_WORD));
+        if !self.receives.release.look(word) || tcp.has_placed() {
+            return;
+        }
+        self.receives.release.done();
+        if self.responder.current.is_some()
+            && self.receives.filled > 0
+            && let Err(refusal) = self.complete()
+        {
+            self.fail(refusal);
+        }
+    }
+
     /// Returns the number of bytes that may still arrive for the receives that are posted, or the
     /// maximum window.
     pub(super) fn window(&mut self) -> u32 {
@@ -202,7 +220,8 @@ impl<H: Host> Inbox<'_, '_, H> {
             return None;
         }
         self.room().ok().flatten()?;
-        let mut start = self.receives.start().filter(|_| self.receives.are_filled())?;
+        let known = self.receives.are_filled() && !self.receives.release.is_due();
+        let mut start = self.receives.start().filter(|_| known)?;
         let (mut at, mut rest) = (at, bytes);
         for nth in 0.. {
             let length = self.length(nth)?;

@@ -24,7 +24,8 @@ impl<H: Host> Protocol<H> for ToeTurn<'_, H> {
     fn start(&mut self, _here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
         let posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         self.toe.outstanding.post(posted, raw);
-        self.toe.sends.push(send.index, send.length);
+        let una = self.toe.tcp.acknowledged();
+        self.toe.sends.push(send.index, send.length, una);
         true
     }
 }

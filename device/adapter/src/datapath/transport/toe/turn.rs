@@ -164,6 +164,7 @@ impl<H: Host> ToeTurn<'_, H> {
             inbox.receives.held = false;
             tcp.resume(now, &mut inbox);
         }
+        inbox.release(tcp);
         inbox.tell_end();
         let early = u32::try_from(inbox.receives.early().len()).unwrap_or(u32::MAX);
         tcp.set_window(inbox.window().saturating_sub(early));

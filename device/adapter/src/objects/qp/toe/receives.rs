@@ -22,6 +22,35 @@ pub enum StreamEnd {
     Told,
 }
 
+/// The requests of the program to complete the receive in progress with the bytes that it has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Release {
+    /// The word that the program changes with each request.
+    seen: u32,
+    /// True if there was a request that has not been carried out.
+    due: bool,
+}
+
+impl Release {
+    /// Records the value of the word. Returns whether a request must be carried out.
+    pub const fn look(&mut self, word: u32) -> bool {
+        self.due |= word != self.seen;
+        self.seen = word;
+        self.due
+    }
+
+    /// Returns whether a request must be carried out.
+    #[must_use]
+    pub const fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Records that the requests have been carried out.
+    pub const fn done(&mut self) {
+        self.due = false;
+    }
+}
+
 /// The progress of the receives.
 #[derive(Debug, Default)]
 pub struct Receives {
@@ -35,6 +64,8 @@ pub struct Receives {
     pub tired: bool,
     /// The progress of the end of the stream.
     pub end: StreamEnd,
+    /// The requests of the program to complete the receive in progress.
+    pub release: Release,
     /// Number of bytes that are in receives, including those that are complete.
     put: u64,
     /// The bytes that the guest's kernel had received.

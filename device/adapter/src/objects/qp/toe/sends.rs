@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use vrnic_iwarp::rdmap::completion::{Mark, Rule, SendState, Tracker};
 use vrnic_tcp::StreamPos;
 
 use crate::objects::qp::outstanding::OUTSTANDING;
@@ -13,6 +14,8 @@ pub struct Sends {
     sends: VecDeque<Send>,
     /// The position behind the bytes of all sends.
     end: StreamPos,
+    /// Decides which of them are complete.
+    tracker: Tracker,
     /// True if no more sends are taken, because the local direction is closed.
     over: bool,
 }
@@ -23,6 +26,7 @@ struct Send {
     index: u32,
     start: StreamPos,
     end: StreamPos,
+    mark: Mark,
 }
 
 /// The place of a byte of the stream.
@@ -40,11 +44,25 @@ impl Sends {
     /// The memory that all of them take at most.
     pub const MAX_BYTES: usize = OUTSTANDING as usize * size_of::<Send>();
 
-    /// Appends the send with this index, of `length` bytes.
-    pub fn push(&mut self, index: u32, length: u64) {
+    /// Creates a list without sends, which are complete by this rule.
+    #[must_use]
+    pub fn new(rule: Rule) -> Self {
+        Self { tracker: Tracker::new(rule), ..Self::default() }
+    }
+
+    /// Appends the send with this index, of `length` bytes. The peer has acknowledged all bytes
+    /// before `una`.
+    pub fn push(&mut self, index: u32, length: u64, una: StreamPos) {
         let start = self.end;
         self.end = start.plus(length);
-        self.sends.push_back(Send { index, start, end: self.end });
+        self.tracker.hand_over(length);
+        let mark = self.tracker.mark(self.state(una));
+        self.sends.push_back(Send { index, start, end: self.end, mark });
+    }
+
+    /// Returns the state of TCP's send queue if the peer has acknowledged all bytes before `una`.
+    const fn state(&self, una: StreamPos) -> SendState {
+        SendState { unacknowledged: una, queued: self.end.since(una) }
     }
 
     /// Returns the position behind the bytes of all sends.
@@ -72,10 +90,11 @@ impl Sends {
         Some(Place { index: send.index, offset: at.since(send.start), left: send.end.since(at) })
     }
 
-    /// Removes the oldest send if the peer has acknowledged all bytes before `una`, and these
-    /// include all of the send. Returns its index.
+    /// Removes the oldest send if it is complete when the peer has acknowledged all bytes before
+    /// `una`. Returns its index.
     pub fn pop_acknowledged(&mut self, una: StreamPos) -> Option<u32> {
-        self.sends.front().filter(|send| send.end <= una)?;
+        let state = self.state(una);
+        self.sends.front().filter(|send| self.tracker.is_complete(send.mark, state))?;
         self.sends.pop_front().map(|send| send.index)
     }
 
@@ -93,21 +112,27 @@ mod tests {
 
     #[test]
     fn bytes_belong_to_the_sends_in_order() {
-        let mut sends = Sends::default();
-        for (index, length) in [(7, 10), (8, 0), (9, 5)] {
-            sends.push(index, length);
+        for rule in [Rule::Sequence, Rule::QueueLength] {
+            let mut sends = Sends::new(rule);
+            for (index, length) in [(7, 10), (8, 0), (9, 5)] {
+                sends.push(index, length, StreamPos(0));
+            }
+            let place = |sends: &Sends, at| sends.place(StreamPos(at));
+            assert_eq!(place(&sends, 0), Some(Place { index: 7, offset: 0, left: 10 }));
+            assert_eq!(place(&sends, 9), Some(Place { index: 7, offset: 9, left: 1 }));
+            assert_eq!(place(&sends, 12), Some(Place { index: 9, offset: 2, left: 3 }));
+            assert_eq!((place(&sends, 15), sends.end()), (None, StreamPos(15)));
+            assert_eq!(sends.pop_acknowledged(StreamPos(9)), None, "{rule:?}");
+            assert_eq!(sends.pop_acknowledged(StreamPos(10)), Some(7), "{rule:?}");
+            // A send without bytes is complete with those before it.
+            assert_eq!(sends.pop_acknowledged(StreamPos(10)), Some(8));
+            assert_eq!(place(&sends, 9), None);
+            // Bytes that are handed over later do not delay it.
+            sends.push(10, 1000, StreamPos(14));
+            assert_eq!(sends.pop_acknowledged(StreamPos(14)), None, "{rule:?}");
+            assert_eq!(sends.pop_acknowledged(StreamPos(15)), Some(9), "{rule:?}");
+            assert_eq!(sends.pop_acknowledged(StreamPos(1014)), None, "{rule:?}");
+            assert_eq!(sends.pop_acknowledged(StreamPos(1015)), Some(10), "{rule:?}");
         }
-        let place = |sends: &Sends, at| sends.place(StreamPos(at));
-        assert_eq!(place(&sends, 0), Some(Place { index: 7, offset: 0, left: 10 }));
-        assert_eq!(place(&sends, 9), Some(Place { index: 7, offset: 9, left: 1 }));
-        assert_eq!(place(&sends, 12), Some(Place { index: 9, offset: 2, left: 3 }));
-        assert_eq!((place(&sends, 15), sends.end()), (None, StreamPos(15)));
-        assert_eq!(sends.pop_acknowledged(StreamPos(9)), None);
-        assert_eq!(sends.pop_acknowledged(StreamPos(10)), Some(7));
-        // A send without bytes is complete with those before it.
-        assert_eq!(sends.pop_acknowledged(StreamPos(10)), Some(8));
-        assert_eq!(place(&sends, 9), None);
-        assert_eq!(sends.pop_acknowledged(StreamPos(14)), None);
-        assert_eq!(sends.pop_acknowledged(StreamPos(15)), Some(9));
     }
 }
