@@ -253,5 +253,6 @@ fn flags(snapshot: &Snapshot) -> ConnectionFlags {
     flags.set(ConnectionFlags::TIMESTAMPS, snapshot.timestamps);
     flags.set(ConnectionFlags::MICROSECONDS, snapshot.microseconds);
     flags.set(ConnectionFlags::VLAN, snapshot.tagged);
+    flags.set(ConnectionFlags::PEER_CLOSED, snapshot.peer_closed);
     flags
 }

@@ -367,6 +367,9 @@ static int iwarp_copy_unread(const struct sock *sk, u8 *buffer, size_t size)
 	u32 first = tp->copied_seq, count = tp->rcv_nxt - first, done = 0;
 	struct sk_buff *skb;
 
+	/* The end of the stream has a number, too, until the program has read it. */
+	if (sk->sk_state == TCP_CLOSE_WAIT && count > 0)
+		count--;
 	if (count > size)
 		return -EMSGSIZE;
 	skb_queue_walk(&sk->sk_receive_queue, skb) {

@@ -26,6 +26,8 @@ struct iwarp_snapshot {
 	bool tagged;
 	/* True if the guest is connected to itself. The frames stay in the adapter. */
 	bool own;
+	/* True if the peer has closed its direction. receive_next is then behind its end. */
+	bool peer_closed;
 	u8 traffic_class;
 	u8 hop_limit;
 	u8 send_scale;

@@ -37,7 +37,9 @@ static int iwarp_check(const struct sock *sk, bool lent)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	if (sk->sk_state != TCP_ESTABLISHED || tp->repair)
+	bool closed = lent && sk->sk_state == TCP_CLOSE_WAIT;
+
+	if ((sk->sk_state != TCP_ESTABLISHED && !closed) || tp->repair)
 		return -ECONNRESET;
 	if (tp->snd_una != tp->snd_nxt || tp->snd_nxt != tp->write_seq)
 		return -EAGAIN;
@@ -47,9 +49,6 @@ static int iwarp_check(const struct sock *sk, bool lent)
 	if ((tp->rcv_nxt != tp->copied_seq && !lent) ||
 	    !RB_EMPTY_ROOT(&tp->out_of_order_queue) || tp->urg_data)
 		return -EPROTO;
-	/* The sockets of this driver have asked for short segments. */
-	if (lent && tp->advmss > IWARP_MSS_MAX)
-		return -EOPNOTSUPP;
 	if (tcp_ecn_mode_any(tp) || iwarp_is_signed(tp) || inet_csk(sk)->icsk_ulp_ops)
 		return -EOPNOTSUPP;
 	return 0;
@@ -209,6 +208,7 @@ static void iwarp_state(const struct tcp_sock *tp, struct iwarp_snapshot *out)
 {
 	const struct tcp_options_received *options = &tp->rx_opt;
 
+	out->peer_closed = ((const struct sock *)tp)->sk_state == TCP_CLOSE_WAIT;
 	out->sack = options->sack_ok;
 	/* In a connection to itself, the kernel would send the request with a later timestamp. */
 	out->timestamps = options->tstamp_ok && !out->own;

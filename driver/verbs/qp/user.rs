@@ -74,6 +74,7 @@ impl Plan {
         flags.set(QpFlags::PUSH, asked.contains(QpReqFlags::PUSH));
         flags.set(QpFlags::NO_SQ_KEYS, asked.contains(QpReqFlags::NO_SQ_KEYS));
         flags.set(QpFlags::WINDOWS_ONLY, asked.contains(QpReqFlags::WINDOWS_ONLY));
+        flags.set(QpFlags::QUEUE_LENGTH, asked.contains(QpReqFlags::QUEUE_LENGTH));
         let this = Self {
             sq: asked_shape(request.sq_log_size, request.sq_log_stride),
             rq: asked_shape(request.rq_log_size, request.rq_log_stride),
