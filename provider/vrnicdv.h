@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <infiniband/verbs.h>
 
 #ifdef __cplusplus
@@ -35,6 +36,11 @@ enum vrnicdv_qp_flags {
 	VRNICDV_QP_NO_SQ_KEYS = 1 << 3,
 	/* The peer reaches memory by windows and commands only, not by regions. */
 	VRNICDV_QP_WINDOWS_ONLY = 1 << 4,
+	/*
+	 * A send of such a queue pair is complete when the number of bytes that the peer has not
+	 * acknowledged shows it, and not the number of its last byte. The times are the same.
+	 */
+	VRNICDV_QP_QUEUE_LENGTH = 1 << 5,
 };
 
 /* The place of a command's key in the response, and in the command. */
@@ -72,6 +78,21 @@ struct ibv_qp *vrnicdv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
  * socket keeps its connection. EAGAIN: not all bytes that were sent have been acknowledged, try again.
  */
 int vrnicdv_attach_socket(struct ibv_qp *qp, int socket);
+
+/* Connects such a queue pair to a server. Returns 0, or an errno of connect(2) or as above. */
+int vrnicdv_connect_stream(struct ibv_qp *qp, const struct sockaddr *server, socklen_t length);
+
+/*
+ * Waits for the next connection of a listening socket, and gives it to such a queue pair. Returns 0, or
+ * an errno of accept(2) or as above; in the latter case the connection is closed.
+ */
+int vrnicdv_accept_stream(struct ibv_qp *qp, int listener);
+
+/*
+ * Asks for the bytes of the receive in progress of such a queue pair. It completes with those that it has;
+ * if it has none, it stays. Does not enter the kernel. Returns 0 or an errno.
+ */
+int vrnicdv_release_receives(struct ibv_qp *qp);
 
 /* What memory is for that the allocator of a parent domain provides: its argument resource_type. */
 enum vrnicdv_res_type {

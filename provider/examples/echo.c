@@ -3,14 +3,16 @@
  * copied: a buffer that was received into is sent, and is received into again when the client has
  * acknowledged it.
  *
- * usage: vrnicdv_echo PORT [push] [wait MILLISECONDS]
+ * usage: vrnicdv_echo PORT [push | release] [length] [wait MILLISECONDS]
  *
  * With push, a receive also completes at the end of a segment with the flag PSH, so that short answers come
- * at once. With wait, the first bytes of a client are received by the kernel. The server ends with its first
- * client.
+ * at once. With release, the server takes the bytes of a receive that is not full when nothing else is to do.
+ * With length, sends complete by the length of TCP's queue. With wait, the first bytes of a client are received
+ * by the kernel. The server ends with its first client.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@
 #include <unistd.h>
 #include "vrnicdv.h"
 
-enum { BUFFERS = 16, LENGTH = 16 << 10, IS_SEND = 1 << 8, MSS = 4096 };
+enum { BUFFERS = 16, LENGTH = 16 << 10, IS_SEND = 1 << 8, IDLE_POLLS = 100 };
 
 struct side {
 	struct ibv_cq *cq;
@@ -82,42 +84,34 @@ static void enter(struct side *side, enum ibv_qp_state state)
 	done(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE), "ibv_modify_qp");
 }
 
-/* Waits for a client. The kernel makes the connection. */
-static int client(int port)
+/* Listens by the kernel. */
+static int listen_at(int port)
 {
 	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int listener = socket(AF_INET, SOCK_STREAM, 0), mss = MSS, yes = 1, connection;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
 
-	/* The adapter receives no longer segments. */
-	setsockopt(listener, IPPROTO_TCP, 2 /* TCP_MAXSEG */, &mss, sizeof(mss));
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
 	need(bind(listener, (struct sockaddr *)&any, sizeof(any)) == 0, "bind");
 	need(listen(listener, 1) == 0, "listen");
-	connection = accept(listener, NULL, NULL);
-	need(connection >= 0, "accept");
-	close(listener);
-	return connection;
+	return listener;
 }
 
-/* Gives the connection to the queue pair. Bytes in front of some that have arrived may be on their way. */
-static void attach(struct side *side, int connection)
+/* Gives the queue pair the connection of a client, after some milliseconds. */
+static void accept_client(struct side *side, int listener, int delay)
 {
-	int error = EAGAIN;
+	struct pollfd waits = { listener, POLLIN, 0 };
 
-	for (int tries = 0; tries < 5000 && error == EAGAIN; tries++) {
-		error = vrnicdv_attach_socket(side->qp, connection);
-		if (error == EAGAIN)
-			usleep(1000);
-	}
-	done(error, "vrnicdv_attach_socket");
-	close(connection);
+	need(poll(&waits, 1, -1) == 1, "poll");
+	usleep(delay * 1000);
+	done(vrnicdv_accept_stream(side->qp, listener), "vrnicdv_accept_stream");
+	close(listener);
 }
 
 /* Answers until both directions are closed. Returns the number of bytes, or -1 if the client has ended the
  * connection in another way. */
-static long echo(struct side *side)
+static long echo(struct side *side, int releases)
 {
-	int sending = 0, ended = 0, closed = 0;
+	int sending = 0, ended = 0, closed = 0, idle = 0;
 	long total = 0;
 	struct ibv_wc wc;
 
@@ -126,7 +120,10 @@ static long echo(struct side *side)
 		int buffer = wc.wr_id & ~IS_SEND;
 
 		need(count >= 0, "ibv_poll_cq");
+		idle = count == 0 ? idle + 1 : 0;
 		if (count == 0) {
+			if (releases && !ended && idle % IDLE_POLLS == 0)
+				done(vrnicdv_release_receives(side->qp), "vrnicdv_release_receives");
 			sched_yield();
 		} else if (wc.status == IBV_WC_WR_FLUSH_ERR) {
 			/* The connection has ended. */
@@ -157,13 +154,17 @@ int main(int argc, char **argv)
 	struct vrnicdv_qp_attr attr = { .flags = VRNICDV_QP_TOE };
 	struct ibv_context *context = open_device();
 	struct ibv_pd *pd = ibv_alloc_pd(context);
-	int connection, delay = 0;
+	int listener, delay = 0, releases = 0;
 	long total;
 
 	need(argc > 1, "reading the port");
 	for (int i = 2; i < argc; i++) {
 		if (strcmp(argv[i], "push") == 0)
 			attr.flags |= VRNICDV_QP_PUSH;
+		else if (strcmp(argv[i], "length") == 0)
+			attr.flags |= VRNICDV_QP_QUEUE_LENGTH;
+		else if (strcmp(argv[i], "release") == 0)
+			releases = 1;
 		else if (strcmp(argv[i], "wait") == 0 && i + 1 < argc)
 			delay = atoi(argv[++i]);
 	}
@@ -177,12 +178,11 @@ int main(int argc, char **argv)
 	need(side.qp != NULL, "vrnicdv_create_qp");
 	side.mr = ibv_reg_mr(pd, side.memory, sizeof(side.memory), IBV_ACCESS_LOCAL_WRITE);
 	need(side.mr != NULL, "ibv_reg_mr");
-	connection = client(atoi(argv[1]));
-	usleep(delay * 1000);
+	listener = listen_at(atoi(argv[1]));
 	for (int buffer = 0; buffer < BUFFERS; buffer++)
 		receive(&side, buffer);
-	attach(&side, connection);
-	total = echo(&side);
+	accept_client(&side, listener, delay);
+	total = echo(&side, releases);
 	if (total < 0)
 		printf("the client has reset the connection\n");
 	else

@@ -8,10 +8,12 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`stream`] | queue pairs of TCP streams |
 //! | [`transfer`] | direct transfers: address ranges and marks |
 //!
-//! `unsafe` is confined to `crate` and [`transfer`].
+//! `unsafe` is confined to `crate`, [`stream`] and [`transfer`].
 
+pub mod stream;
 pub mod transfer;
 
 use std::ffi::{CStr, c_int, c_void};
@@ -33,7 +35,7 @@ bitflags! {
         /// A refused memory operation stops only the send queue (state SQE), not the connection.
         const REACTIVE = 1 << 0;
         /// The queue pair carries the bytes of a TCP connection, which
-        /// [`Vrnicdv::attach_socket`] gives it. Its type is `IBV_QPT_DRIVER`.
+        /// [`Streams`](stream::Streams) gives it. Its type is `IBV_QPT_DRIVER`.
         const TOE = 1 << 1;
         /// A receive of such a queue pair also completes at the end of a segment with the flag PSH.
         const PUSH = 1 << 2;
@@ -41,6 +43,9 @@ bitflags! {
         const NO_SQ_KEYS = 1 << 3;
         /// The peer reaches memory by windows and commands only, not by regions.
         const WINDOWS_ONLY = 1 << 4;
+        /// A send of such a queue pair is complete when the number of bytes that the peer has not
+        /// acknowledged shows it, and not the number of its last byte. The times are the same.
+        const QUEUE_LENGTH = 1 << 5;
     }
 }
 
@@ -140,7 +145,6 @@ pub struct Command {
 
 type IsSupported = unsafe extern "C" fn(*mut c_void) -> bool;
 type CreateQp = unsafe extern "C" fn(*mut c_void, *mut c_void, *const QpAttr) -> *mut c_void;
-type AttachSocket = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 type CreateCq = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut CqAttr) -> *mut c_void;
 type QueryCq = unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int;
 type RegMr = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, MemFlags) -> *mut c_void;
@@ -152,7 +156,6 @@ type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
 pub struct Vrnicdv {
     is_supported: IsSupported,
     create_qp: CreateQp,
-    attach_socket: Option<AttachSocket>,
     create_cq: CreateCq,
     query_cq: QueryCq,
     reg_mr: RegMr,
@@ -192,12 +195,9 @@ impl Vrnicdv {
         let reg_mr = symbol(c"vrnicdv_reg_mr")?;
         let bind_mw = symbol(c"vrnicdv_bind_mw")?;
         let post_command = symbol(c"vrnicdv_post_command")?;
-        // Older plugins lack it.
-        let attach_socket = symbol(c"vrnicdv_attach_socket");
         // SAFETY: the plugin's functions of these names have these types (vrnicdv.h).
         unsafe {
             Some(Self {
-                attach_socket: attach_socket.map(|it| transmute::<*mut c_void, AttachSocket>(it)),
                 is_supported: transmute::<*mut c_void, IsSupported>(is_supported),
                 create_qp: transmute::<*mut c_void, CreateQp>(create_qp),
                 create_cq: transmute::<*mut c_void, CreateCq>(create_cq),
@@ -233,19 +233,6 @@ impl Vrnicdv {
         // SAFETY: the caller passes a live protection domain and valid attributes. The plugin's
         // function checks that they are its own.
         unsafe { (self.create_qp)(pd, init_attr, attr) }
-    }
-
-    /// Gives the connection of a TCP socket to a queue pair with [`QpFlags::TOE`]. The socket then
-    /// has no connection, and can be closed. Returns zero or an errno; `EOPNOTSUPP` if the plugin
-    /// is too old.
-    ///
-    /// # Safety
-    /// `qp` must be a live `struct ibv_qp`.
-    #[must_use]
-    pub unsafe fn attach_socket(&self, qp: *mut c_void, socket: c_int) -> c_int {
-        let Some(attach_socket) = self.attach_socket else { return libc::EOPNOTSUPP };
-        // SAFETY: the caller passes a live queue pair.
-        unsafe { attach_socket(qp, socket) }
     }
 
     /// Creates a completion queue. Returns a `struct ibv_cq_ex`, or null with errno set.

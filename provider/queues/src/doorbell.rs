@@ -381,6 +381,12 @@ pub(crate) mod tests {
         ((word & 0xffff_ffff) as u32, (word >> 32) as u32)
     }
 
+    /// Returns a word for marks of a QP's slot.
+    pub(crate) fn mark(uar: &Uar, slot: u32, word: u32) -> u32 {
+        let word = Word32::new(&uar.memory, SlotIndex::new(slot).offset() + mark_offset(word));
+        word.expect("inside").load(Ordering::Acquire)
+    }
+
     /// Stores the second word of a slot, as the adapter does.
     pub(crate) fn set_slot_word(uar: &Uar, slot: u32, value: u32) {
         let word = Word32::new(&uar.memory, SlotIndex::new(slot).offset() + 4);

@@ -111,6 +111,8 @@ pub struct QpExtras {
     /// The peer reaches memory by windows and command regions only
     /// ([`abi::admin::QpFlags::WINDOWS_ONLY`]).
     pub windows_only: bool,
+    /// Its sends complete by the length of TCP's queue ([`abi::admin::QpFlags::QUEUE_LENGTH`]).
+    pub by_length: bool,
     /// The position of a command's key; `None` if the queue pair has no commands.
     pub commands: Option<CommandTag>,
     /// Number of data segments of a command; zero without commands.
@@ -231,6 +233,7 @@ impl QpRings {
         flags.set(QpReqFlags::PUSH, extras.push);
         flags.set(QpReqFlags::NO_SQ_KEYS, extras.no_sq_keys);
         flags.set(QpReqFlags::WINDOWS_ONLY, extras.windows_only);
+        flags.set(QpReqFlags::QUEUE_LENGTH, extras.by_length);
         let tag_form = match extras.commands {
             None => TagForm::None,
             Some(CommandTag { iscsi: false, .. }) => TagForm::General,

@@ -6,18 +6,15 @@ use std::ffi::{c_int, c_void};
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::connection::StartFlags;
-use vrnic_abi::qp::State;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
-use vrnic_abi::uverbs::{AttachReq, Features, StartReq};
 use vrnic_queues::layout::{CommandTag, QpExtras};
 use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnicdv::{Command, CqAttr, CqFlags, CqState, QpAttr, QpFlags, TagForm};
 
 use super::bindings as c;
 use super::commands::NewRegion;
-use super::context::Context;
 use super::cq_ex::CqSettings;
-use super::{cq, cq_ex, driver, ioctl, mr, mw, pointer, qp, qp_create, request, status};
+use super::{cq, cq_ex, driver, mr, mw, pointer, qp, qp_create, request, status};
 
 /// The header has the structs and the numbers of the Rust crate, which takes the numbers from abi.
 const _: () = {
@@ -44,6 +41,7 @@ const _: () = {
     assert!(QpFlags::PUSH.bits() == c::VRNICDV_QP_PUSH);
     assert!(QpFlags::NO_SQ_KEYS.bits() == c::VRNICDV_QP_NO_SQ_KEYS);
     assert!(QpFlags::WINDOWS_ONLY.bits() == c::VRNICDV_QP_WINDOWS_ONLY);
+    assert!(QpFlags::QUEUE_LENGTH.bits() == c::VRNICDV_QP_QUEUE_LENGTH);
     assert!(offset_of!(CqAttr, few) == offset_of!(c::vrnicdv_cq_attr, few));
     assert!(CqFlags::ANY_VECTOR.bits() == c::VRNICDV_CQ_ANY_VECTOR);
     assert!(CqFlags::HOLDING.bits() == c::VRNICDV_CQ_HOLDING);
@@ -106,7 +104,8 @@ unsafe fn create_qp(
 fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
     let flags = QpFlags::from_bits(attr.flags).ok_or(Errno::INVAL)?;
     let (toe, push) = (flags.contains(QpFlags::TOE), flags.contains(QpFlags::PUSH));
-    if push && !toe || toe && attr.tag_form != c::VRNICDV_TAG_NONE {
+    let by_length = flags.contains(QpFlags::QUEUE_LENGTH);
+    if (push || by_length) && !toe || toe && attr.tag_form != c::VRNICDV_TAG_NONE {
         return Err(Errno::INVAL);
     }
     let no_sq_keys = flags.contains(QpFlags::NO_SQ_KEYS);
@@ -129,78 +128,11 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
         push,
         no_sq_keys,
         windows_only,
+        by_length,
         commands,
         max_command_sge,
         ..QpExtras::default()
     })
-}
-
-/// `vrnicdv_attach_socket`.
-///
-/// # Safety
-/// `qp` must be a live queue pair of libibverbs.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_attach_socket(qp: *mut c::ibv_qp, socket: c_int) -> c_int {
-    // SAFETY: the caller passes a live queue pair of libibverbs.
-    status(unsafe { attach_socket(qp, socket) })
-}
-
-/// # Safety
-/// The requirements of [`vrnicdv_attach_socket`] apply.
-unsafe fn attach_socket(qp: *mut c::ibv_qp, socket: c_int) -> Result<(), Errno> {
-    // SAFETY: the caller passes a live queue pair, whose context is live too.
-    unsafe { check_context((*qp).context) }?;
-    // SAFETY: the caller passes a live queue pair, whose context is live, and one of this plugin.
-    unsafe { Context::of((*qp).context) }?.needs(Features::TOE)?;
-    // SAFETY: the caller passes a live queue pair, and one of this plugin.
-    let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
-    let request = AttachReq { fd: socket.cast_unsigned().into(), ..AttachReq::default() };
-    // SAFETY: the caller passes a live queue pair.
-    unsafe { ioctl::attach(qp, &request) }?;
-    queues.entered(State::Rts);
-    Ok(())
-}
-
-/// `vrnicdv_start_rdma`.
-///
-/// # Safety
-/// The queue pairs must be live ones of libibverbs, and the attributes valid.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_start_rdma(
-    stream: *mut c::ibv_qp,
-    rdma: *mut c::ibv_qp,
-    attr: *const c::vrnicdv_rdma_attr,
-) -> c_int {
-    // SAFETY: the caller passes live queue pairs of libibverbs, and valid attributes.
-    status(unsafe { start_rdma(stream, rdma, &*attr) })
-}
-
-/// # Safety
-/// The requirements of [`vrnicdv_start_rdma`] apply.
-unsafe fn start_rdma(
-    stream: *mut c::ibv_qp,
-    rdma: *mut c::ibv_qp,
-    attr: &c::vrnicdv_rdma_attr,
-) -> Result<(), Errno> {
-    // SAFETY: the caller passes live queue pairs, whose contexts are live too.
-    let (context, other) = unsafe { ((*stream).context, (*rdma).context) };
-    // SAFETY: the context of a live queue pair is live.
-    unsafe { check_context(context) }?;
-    if context != other {
-        return Err(Errno::INVAL);
-    }
-    // SAFETY: it is live, and one of this plugin.
-    unsafe { Context::of(context) }?.needs(Features::START_RDMA)?;
-    let request = StartReq {
-        ird: attr.ird.into(),
-        ord: attr.ord.into(),
-        flags: attr.flags.into(),
-        received_len: attr.received_len.into(),
-        // CAST: an address of this process.
-        received: (attr.received.expose_provenance() as u64).into(),
-    };
-    // SAFETY: the caller passes live queue pairs, and readable bytes.
-    unsafe { ioctl::start(stream, rdma, &request) }
 }
 
 /// `vrnicdv_create_cq`.

@@ -18,7 +18,7 @@
 //! | [`flow`], [`wq`] | flows of queue pairs of raw packets; work queues, over which they spread frames |
 //! | [`post`], [`datagram`], [`raw`], [`poll`] | the data path |
 //! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
-//! | [`dv`], [`dv_range`], [`dv_await`] | direct verbs (`vrnicdv.h`) |
+//! | [`dv`], [`dv_range`], [`dv_await`], [`dv_stream`] | direct verbs (`vrnicdv.h`) |
 //! | [`ioctl`] | calls into the kernel that libibverbs does not make |
 //!
 //! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
@@ -38,6 +38,7 @@ mod driver;
 mod dv;
 mod dv_await;
 mod dv_range;
+mod dv_stream;
 mod environment;
 mod flow;
 mod functions;

@@ -45,6 +45,7 @@ const EXTRAS: QpExtras = QpExtras {
     push: false,
     no_sq_keys: false,
     windows_only: false,
+    by_length: false,
     commands: None,
     max_command_sge: 0,
     max_headers: 0,

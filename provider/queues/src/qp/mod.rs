@@ -5,12 +5,13 @@ mod batch;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::Qpn;
+use abi::connection::RELEASE_WORD;
 use abi::qp::State;
 use abi::sq::Flags;
 use abi::uverbs::QpResp;
@@ -60,8 +61,10 @@ pub struct QueuePair {
     /// Flags that every send has.
     always: Flags,
     wqe_header: WqeHeader,
-    /// True if posting receives rings the doorbell.
+    /// True if it has a TCP connection that carries bytes: posting receives rings the doorbell.
     recvs_ring: bool,
+    /// Number of requests for the bytes of the receive in progress.
+    releases: AtomicU32,
     send_cq: Shared<CompletionQueue>,
     recv_cq: Shared<CompletionQueue>,
 }
@@ -96,6 +99,7 @@ impl QueuePair {
             state: AtomicU8::new(State::Reset as u8),
             wqe_header,
             recvs_ring,
+            releases: AtomicU32::new(0),
             always: if parts.all_signaled { Flags::SIGNALED } else { Flags::empty() },
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
@@ -130,6 +134,33 @@ impl QueuePair {
     /// Stores a mark in a word of its doorbell, and rings. Returns `None` if there is no such word.
     pub fn mark(&self, word: u32, mark: u32) -> Option<()> {
         self.door.mark(word, mark)
+    }
+
+    /// Returns whether it can get a TCP connection that carries bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` for a queue pair of another type, `EISCONN` if it has or had one.
+    pub fn awaits_stream(&self) -> Result<(), Errno> {
+        match (self.recvs_ring, self.takes_sends()) {
+            (false, _) => Err(Errno::INVAL),
+            (true, true) => Err(Errno::ISCONN),
+            (true, false) => Ok(()),
+        }
+    }
+
+    /// Asks the adapter to complete the receive in progress of a TCP connection that carries bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` for a queue pair of another type, `ENOTCONN` before it has a connection.
+    pub fn release(&self) -> Result<(), Errno> {
+        if !self.recvs_ring {
+            return Err(Errno::INVAL);
+        }
+        if !self.takes_sends() {
+            return Err(Errno::NOTCONN);
+        }
+        let request = self.releases.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        self.door.mark(RELEASE_WORD, request).ok_or(Errno::IO)
     }
 
     /// Begins to post sends that are posted either together or not at all, and holds the queue's

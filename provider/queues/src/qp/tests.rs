@@ -6,7 +6,7 @@ use super::*;
 use crate::allocator::Resource;
 use crate::cq::Notify;
 use crate::cq::tests::{complete, queue, send_cqe};
-use crate::doorbell::tests::{end_life, memory, slot_words, take_summary};
+use crate::doorbell::tests::{end_life, mark, memory, slot_words, take_summary};
 use crate::layout::{Limits, QpExtras, QpLayout};
 use crate::mapping::tests::replace_by_one_page;
 use crate::policy::SqPolicy;
@@ -24,9 +24,13 @@ struct Bench {
 }
 
 fn bench(policy: SqPolicy, all_signaled: bool) -> Bench {
+    bench_of(policy, all_signaled, QpExtras::default())
+}
+
+fn bench_of(policy: SqPolicy, all_signaled: bool, extras: QpExtras) -> Bench {
     let cap =
         QpCap { max_send_wr: 4, max_recv_wr: 2, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-    let layout = QpLayout::new(&cap, &LIMITS, policy, QpExtras::default()).expect("valid");
+    let layout = QpLayout::new(&cap, &LIMITS, policy, extras).expect("valid");
     let rings = QpRings::allocate(layout, &Source::pages(Resource::Qp)).expect("memory");
     let (cq, uar) = queue(16);
     let cq = Shared::new(cq).expect("memory");
@@ -52,6 +56,25 @@ fn header(wr_id: u64) -> SendHeader {
 fn post(qp: &QueuePair, count: u64) -> Result<(), PostError> {
     let mut batch = qp.sends()?;
     (0..count).try_for_each(|wr_id| batch.push(header(wr_id), Payload::Plain(Data::Segments(&[]))))
+}
+
+#[test]
+fn each_release_of_a_stream_changes_its_word_and_rings() {
+    let other = bench(SqPolicy::Guest, false);
+    other.qp.entered(State::Rts);
+    assert_eq!(other.qp.release(), Err(Errno::INVAL));
+    assert_eq!(other.qp.awaits_stream(), Err(Errno::INVAL));
+    let toe = QpExtras { toe: true, ..QpExtras::default() };
+    let bench = bench_of(SqPolicy::Guest, false, toe);
+    assert_eq!((bench.qp.release(), bench.qp.awaits_stream()), (Err(Errno::NOTCONN), Ok(())));
+    assert_eq!(take_summary(&bench.uar), 0);
+    bench.qp.entered(State::Rts);
+    assert_eq!(bench.qp.awaits_stream(), Err(Errno::ISCONN));
+    for expected in [1, 2] {
+        assert_eq!(bench.qp.release(), Ok(()));
+        assert_eq!(mark(&bench.uar, SLOT, RELEASE_WORD), expected);
+        assert_ne!(take_summary(&bench.uar), 0);
+    }
 }
 
 #[test]
