@@ -16,11 +16,13 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 11] = [
     "vrnicdv_command",
     "vrnicdv_echo",
+    "vrnicdv_files",
     "vrnicdv_switch",
     "vrnic_attach",
+    "vrnic_dial",
     "vrnic_frames",
     "vrnic_import",
     "vrnic_renumber",

@@ -62,8 +62,18 @@ int main(int argc, char **argv)
 	loop = socket(AF_INET, SOCK_STREAM, 0);
 	need(connect(loop, (struct sockaddr *)&own, sizeof(own)) == 0, "connect to this machine");
 	need(vrnicdv_attach_socket(qp, loop) != 0, "refusing a connection of this machine");
+	need(shutdown(loop, SHUT_WR) == 0, "shutdown");
+	expect(vrnicdv_attach_socket(qp, loop), ECONNRESET, "a socket whose own direction is closed");
 	close(loop);
 
+	expect(vrnicdv_accept_stream(make_qp(&side), listener), EINVAL, "accepting for another type");
+	expect(vrnicdv_accept_stream(qp, 999), EBADF, "accepting without a descriptor");
+	expect(vrnicdv_accept_stream(qp, socket(AF_INET, SOCK_STREAM, 0)), EINVAL, "accepting without a listener");
+	own.sin_port = htons(1);
+	expect(vrnicdv_connect_stream(qp, (struct sockaddr *)&own, sizeof(own)), ECONNREFUSED, "no server");
+	expect(vrnicdv_connect_stream(qp, (struct sockaddr *)&own, 1), EINVAL, "no address");
+	expect(vrnicdv_release_receives(qp), ENOTCONN, "a release without a connection");
+	expect(vrnicdv_release_receives(make_qp(&side)), EINVAL, "a release of another type");
 	connection = socket(AF_INET, SOCK_STREAM, 0);
 	for (int tries = 0; tries < 300 && connect(connection, (struct sockaddr *)&to, sizeof(to)); tries++)
 		usleep(100000);

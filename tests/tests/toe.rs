@@ -6,13 +6,19 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::agent::Running;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{COUNTERS, LONG_TIMEOUT, SHORT_TIMEOUT, said, settles, stop};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
+use vrnic_tests::rules::{self, fault, hits};
 
 /// The port of the server.
 const PORT: u16 = 7480;
+/// The kernel module that drops packets to simulate losses.
+const NETEM: [&str; 1] = ["sch_netem"];
+/// Fault rules of the daemon for packets of the adapter.
+const FAULTS: [&str; 3] = ["drop", "duplicate", "reorder"];
 
 fn main() -> ExitCode {
     let echo = |name: &'static str, options: &'static str, bytes: u32, close: &'static str| {
@@ -31,7 +37,14 @@ fn main() -> ExitCode {
         echo("few_bytes", "push", 5, "last"),
         echo("bytes_that_the_kernel_has_received", "wait 700", 1_000_000, ""),
         echo("pushed_bytes_that_the_kernel_has_received", "push wait 700", 20_000, "last"),
-        Case::new("closed_by_the_client_before", |pair| leaves_nothing(pair, closed_before)),
+        echo("receives_that_the_server_releases", "release", 20_000, "last"),
+        echo("sends_by_the_length_of_the_queue", "length", 1_000_000, ""),
+        echo("closed_by_the_client_before", "wait 700", 20_000, ""),
+        echo("closed_by_the_client_before_and_without_bytes", "wait 700", 0, ""),
+        Case::new("jumbo_frames", |pair| leaves_nothing(pair, jumbo)),
+        Case::new("lossy", |pair| leaves_nothing(pair, lossy)),
+        Case::new("both_ends_by_adapters", |pair| leaves_nothing(pair, dial)),
+        Case::new("files", |pair| leaves_nothing(pair, files)),
         Case::new("reset_by_the_client", |pair| leaves_nothing(pair, reset)),
         Case::new("killed_server", |pair| leaves_nothing(pair, killed)),
         switch("rdma_after_bytes", "", ""),
@@ -39,7 +52,18 @@ fn main() -> ExitCode {
         switch("late_first_receive_of_the_client", "", "late 1500"),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
     ];
-    harness::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
+    let files = match modules::files(&NETEM) {
+        Ok(files) => files,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let daemon = rules::arguments();
+    harness::main(
+        Options { personality: Transport::Iwarp, files, daemon, ..Options::default() },
+        cases,
+    )
 }
 
 /// Runs a case, which must leave no objects.
@@ -75,13 +99,74 @@ fn echoes(pair: &Pair, options: &str, bytes: u32, close: &str) -> Result<()> {
     Ok(())
 }
 
-/// A socket is refused if the client has closed its direction before the socket is given away.
-fn closed_before(pair: &Pair) -> Result<()> {
-    let server = serve(pair, "wait 700")?;
-    pair.a.check(&client(pair, "0"), LONG_TIMEOUT)?;
-    let served = server.wait(SHORT_TIMEOUT)?;
-    let refused = "vrnicdv_attach_socket failed: Connection reset by peer";
-    ensure!(!served.ok() && said(&served).contains(refused), "{}", said(&served));
+/// The kernels agree on segments of nearly 9,000 bytes. The adapter takes them, and sends shorter
+/// ones.
+fn jumbo(pair: &Pair) -> Result<()> {
+    let set = |mtu: u32| {
+        [&pair.a, &pair.b].into_iter().try_for_each(|guest| {
+            guest.check(&format!("ip link set eth0 mtu {mtu}"), SHORT_TIMEOUT).map(drop)
+        })
+    };
+    set(9000)?;
+    let echoed = echoes(pair, "push", 1_000_000, "last");
+    set(1500)?;
+    echoed
+}
+
+/// 1 % of the packets in each direction is lost, and 1 % comes twice or in another order.
+fn lossy(pair: &Pair) -> Result<()> {
+    modules::load(&pair.a, &NETEM)?;
+    let netem = "netem loss random 1% duplicate 1% delay 2ms reorder 90% limit 10000";
+    pair.a.check(&format!("tc qdisc replace dev eth0 root {netem}"), SHORT_TIMEOUT)?;
+    for action in FAULTS {
+        fault(pair, &["add", action, "function=b", "prob=0.01"])?;
+    }
+    let echoed = echoes(pair, "release", 3_000_000, "last");
+    let hits = hits(pair)?;
+    fault(pair, &["clear"])?;
+    pair.a.check("tc qdisc del dev eth0 root", SHORT_TIMEOUT)?;
+    echoed?;
+    ensure!(hits.len() == FAULTS.len() && hits.iter().all(|hit| *hit > 3), "{hits:?}");
+    Ok(())
+}
+
+/// The client has a queue pair, too.
+fn dial(pair: &Pair) -> Result<()> {
+    for bytes in [5, 2_000_000] {
+        let server = serve(pair, "release length")?;
+        let command = format!("vrnic_dial {} {PORT} {bytes}", pair.b.ip());
+        let compared = pair.a.check(&command, LONG_TIMEOUT);
+        let served = if compared.is_ok() { server.wait(SHORT_TIMEOUT)? } else { stop(server)? };
+        let compared = compared.map_err(|error| error.context(said(&served)))?;
+        ensure!(compared == format!("compared {bytes} bytes\n"), "{compared}");
+        ensure!(served.stdout == format!("answered {bytes} bytes\n"), "{}", said(&served));
+    }
+    Ok(())
+}
+
+/// The example serves files. The client is a shell.
+fn files(pair: &Pair) -> Result<()> {
+    let make = "mkdir -p /tmp/files && head -c 3000000 /dev/urandom > /tmp/files/large && \
+                : > /tmp/files/empty && sha256sum < /tmp/files/large";
+    let sum = pair.b.check(make, SHORT_TIMEOUT)?;
+    let server = pair.b.agent().start(&format!("exec vrnicdv_files {PORT} /tmp/files 4"))?;
+    let get = |path: &str, what: &str| {
+        let open = format!("until exec 3<>/dev/tcp/{}/{PORT}; do sleep 0.1; done", pair.b.ip());
+        let request = format!("printf \"GET /{path} HTTP/1.0\\r\\n\\r\\n\" >&3");
+        pair.a.check(&format!("bash -c '{open}; {request}; {what} <&3'"), LONG_TIMEOUT)
+    };
+    let got = [
+        get("large", "sed \"1,/^\\r$/d\" | sha256sum"),
+        get("large", "head -c 15"),
+        get("missing", "head -n 1"),
+        get("empty", "cat"),
+    ];
+    let served = if got[3].is_ok() { server.wait(SHORT_TIMEOUT)? } else { stop(server)? };
+    let [large, head, missing, empty] =
+        got.map(|text| text.map_err(|it| it.context(said(&served))));
+    ensure!(large? == sum, "the bytes are others");
+    ensure!(head? == "HTTP/1.0 200 OK" && missing? == "HTTP/1.0 404 Not Found\r\n");
+    ensure!(empty? == "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n" && served.ok());
     Ok(())
 }
 
