@@ -1,5 +1,6 @@
-//! Ten thousand idle TCP connections (iWARP) of an adapter need little memory and no work, and no
-//! timers but those of probes. Also measures the memory of connections that are in use.
+//! Ten thousand idle TCP connections of an adapter (of iWARP, and of bytes) need little memory and
+//! no work, and no timers but those of probes. Also measures the memory of connections that are in
+//! use.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -24,7 +25,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use vrnic_abi::admin::Transport;
 use vrnic_abi::cq::Status;
+use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::CONNECTION_MEMORY;
@@ -67,10 +70,26 @@ struct Daemon {
 
 impl Daemon {
     fn new(world: World) -> Self {
+        Self::with(world, Setup::default())
+    }
+
+    fn with(world: World, setup: Setup) -> Self {
         let guests = [world.guest(1), world.guest(2)];
-        guests.iter().for_each(|guest| guest.adapter.set_keepalive(Some(KEEPALIVE)));
-        let ends = guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+        for guest in &guests {
+            guest.adapter.set_keepalive(Some(KEEPALIVE));
+            if setup.kind == Type::Toe {
+                guest.adapter.set_transport(Transport::Iwarp);
+            }
+        }
+        let ends = guests.each_ref().map(|guest| Endpoint::new(guest, setup));
         Self { world, guests, ends }
+    }
+
+    /// Returns a daemon whose QPs have connections that carry bytes.
+    fn of_bytes() -> Self {
+        let world = World::copying();
+        world.fabric.use_packets_only();
+        Self::with(world, Setup { kind: Type::Toe, ..Setup::default() })
     }
 
     /// Returns a daemon whose adapters exchange packets.
@@ -135,6 +154,33 @@ fn settle(world: &World, [a, b]: &[Guest; 2]) {
     world.settle(&[a, b]);
 }
 
+/// Connects the endpoints of a daemon with connections that carry bytes if `connects` is true, and
+/// lets each send bytes to the other.
+fn send_both_ways(daemon: &mut Daemon, connects: bool, len: u32) {
+    let Daemon { world, guests, ends: [a, b] } = daemon;
+    if connects {
+        stream::connect_toes(a, b);
+    }
+    for (from, to) in [(0, 1), (1, 0)] {
+        let [own, other] = if from < to { [&mut *a, &mut *b] } else { [&mut *b, &mut *a] };
+        other.post_recv(1, &[other.sge(0, len)]);
+        own.post_send(&Wr::new(Opcode::Send, &[own.sge(0, len)]));
+        let (mut sent, mut received) = (None, None);
+        for _ in 0..1000 {
+            settle(world, guests);
+            sent = sent.or_else(|| own.send_cq.poll());
+            received = received.or_else(|| other.recv_cq.poll());
+            if sent.is_some() && received.is_some() {
+                break;
+            }
+            world.advance(100_000);
+        }
+        for done in [sent, received] {
+            assert_eq!(status(&done.expect("a completion")), Status::Success);
+        }
+    }
+}
+
 /// Connects the endpoints of a daemon if `connects` is true, and lets each write to the other.
 fn write_both_ways(daemon: &mut Daemon, connects: bool, len: u32) {
     let Daemon { world, guests, ends: [a, b] } = daemon;
@@ -181,16 +227,16 @@ fn fill_pool() {
 }
 
 /// A connection that has been used gives its buffers back.
-fn buffers_are_given_back(mut daemon: Daemon) {
+fn buffers_are_given_back(mut daemon: Daemon, exchange: fn(&mut Daemon, bool, u32)) {
     fill_pool();
     let before = Region::new(ALLOCATOR);
-    write_both_ways(&mut daemon, true, 1);
+    exchange(&mut daemon, true, 1);
     let busy = bytes(&before);
     daemon.rest();
     let idle = bytes(&before);
     assert!(idle + 2048 < busy, "{busy} bytes, and then {idle}");
     for _ in 0..10 {
-        write_both_ways(&mut daemon, false, 1 << 20);
+        exchange(&mut daemon, false, 1 << 20);
         daemon.rest();
         let again = bytes(&before);
         assert!(again <= idle + QUEUES, "{idle} bytes, and then {again}");
@@ -258,8 +304,10 @@ fn busy_connections_share_the_memory_for_a_frame() {
 /// This is one test, because all threads share the allocator.
 #[test]
 fn idle_connections_take_little_memory_and_no_time() {
-    buffers_are_given_back(Daemon::by_wire());
+    buffers_are_given_back(Daemon::by_wire(), write_both_ways);
+    buffers_are_given_back(Daemon::of_bytes(), send_both_ways);
     idle_connections_are_small(Daemon::new(World::copying()), "paired", false);
     idle_connections_are_small(Daemon::by_wire(), "by TCP", true);
+    idle_connections_are_small(Daemon::of_bytes(), "of bytes", true);
     busy_connections_share_the_memory_for_a_frame();
 }

@@ -1,7 +1,7 @@
 //! Many idle QPs with TCP connections on the same rings.
 
 use vrnic_abi::admin::{CreateQp, ModifyQp, Opcode, OpenConnection, command};
-use vrnic_abi::connection::Connection;
+use vrnic_abi::connection::{Connection, Received};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uar::SLOTS;
 use zerocopy::IntoBytes;
@@ -18,7 +18,7 @@ const PORT: u16 = 10_000;
 /// adapter allows.
 const LOG_WQES: u8 = 8;
 
-/// QPs with the PD and the CQs of an endpoint.
+/// QPs of the type of an endpoint, with its PD and its CQs.
 pub struct IdleQps<'a, B> {
     base: &'a Endpoint<B>,
     ring: u64,
@@ -50,14 +50,17 @@ impl<'a, B: Bus> IdleQps<'a, B> {
         let macs = sets.each_ref().map(|set| set.base.guest.mac());
         for nth in 0..count {
             for own in 0..2 {
-                let mut connection =
-                    stream::connection(own, [macs[own], macs[1 - own]], stream::MSS);
+                let macs = [macs[own], macs[1 - own]];
+                let mut connection = match sets[own].base.kind {
+                    Type::Toe => stream::bare_connection(own, macs, stream::MSS),
+                    _ => stream::connection(own, macs, stream::MSS),
+                };
                 let port = match own {
                     0 => &mut connection.local_port,
                     _ => &mut connection.remote_port,
                 };
                 *port = (PORT + nth).into();
-                sets[own].add(&connection, macs[1 - own])?;
+                sets[own].add(&connection, macs[1])?;
             }
             between();
             sets.iter().for_each(|set| set.take_events());
@@ -91,7 +94,7 @@ impl<'a, B: Bus> IdleQps<'a, B> {
             send_cqn: self.base.send_cq.cqn.into(),
             recv_cqn: self.base.recv_cq.cqn.into(),
             uar: self.uars.last().copied().unwrap_or_default().into(),
-            qp_type: Type::Rc as u8,
+            qp_type: self.base.kind as u8,
             ..CreateQp::default()
         };
         let (qpn, ..) = guest.create_qp(&params)?;
@@ -100,6 +103,8 @@ impl<'a, B: Bus> IdleQps<'a, B> {
         attributes.state = State::Init as u8;
         guest.ram().write(self.page, attributes.as_bytes());
         guest.command::<command::ModifyQp>(&ModifyQp::new(qpn, INIT.bits(), self.page))?;
+        // A connection of bytes has no received ones: what follows it is zero.
+        guest.ram().write(self.page, &[0; size_of::<Connection>() + size_of::<Received>()]);
         guest.ram().write(self.page, connection.as_bytes());
         guest.command::<command::OpenConnection>(&OpenConnection::new(qpn, self.page))
     }

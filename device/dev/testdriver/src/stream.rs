@@ -146,8 +146,21 @@ pub fn bare_connection(number: usize, macs: [[u8; 6]; 2], mss: u16) -> Connectio
 /// If an adapter refuses.
 #[track_caller]
 pub fn connect_toes<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>) {
-    open_toe(a, 0, b.guest.mac(), &[]).expect("OPEN_CONNECTION");
-    open_toe(b, 1, a.guest.mac(), &[]).expect("OPEN_CONNECTION");
+    connect_toes_with(a, b, MSS);
+}
+
+/// Connects two TOE endpoints in the state RESET, with segments of at most `mss` bytes.
+///
+/// # Panics
+/// If an adapter refuses.
+#[track_caller]
+pub fn connect_toes_with<B: Bus>(a: &Endpoint<B>, b: &Endpoint<B>, mss: u16) {
+    for (number, end, peer) in [(0, a, b), (1, b, a)] {
+        let macs = [end.guest.mac(), peer.guest.mac()];
+        end.guest.take_through(end.qpn, attributes(macs[1], 0), &TO_RTS[..1]);
+        let connection = bare_connection(number, macs, mss);
+        end.guest.open_toe(end.qpn, &connection, &[]).expect("OPEN_CONNECTION");
+    }
 }
 
 /// Gives a TOE endpoint its end of the connection: 0 or 1. Its kernel has received these bytes.
