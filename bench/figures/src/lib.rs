@@ -104,6 +104,8 @@ texts! {
         ToBeside " / memcpy beside another",
         ToAlone " / alone",
         ToRoce " / RoCE",
+        ToIwarp " / iWARP by segments",
+        ToTcp " / TCP over veth",
         ToRam " / RAM",
         RateToHonest ", rate / beside honest ones",
         P99ToHonest ", p99 / beside honest ones",
@@ -155,6 +157,8 @@ texts! {
         RawPackets(u32) "raw packets of {0} B",
         SummedPackets(u32) "raw packets of {0} B, checksums computed and checked",
         CutSegments(u32) "SEGMENT of {0} KiB in frames of 9000 B",
+
+        Stream(u32, Link) "TCP stream by queue pairs, sends of {0} KiB, {1}",
 
         FunctionMemory "daemons' memory of a function with a guest",
         FunctionDescriptors "daemons' descriptors of a function with a guest",

@@ -117,6 +117,8 @@ enum Part {
     Tap,
     /// Raw packets between two functions of a daemon; only if selected
     Raw,
+    /// TCP streams by queue pairs; only if selected
+    Toe,
     /// Messages that travel as packets; only if selected
     Wire,
 }
@@ -180,6 +182,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Raw) {
         raw::measure(&mut report, &daemon, args.pin, runs)?;
+    }
+    if args.wants(Part::Toe) {
+        wire::toe::measure(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Wire) {
         wire::measure(&mut report, &daemon, runs)?;

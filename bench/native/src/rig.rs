@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use vrnic_abi::qp::Attr;
+use vrnic_abi::qp::{Attr, Type};
 use vrnic_adapter::limits::MAX_RD_ATOMIC;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
@@ -138,6 +138,13 @@ impl Pair {
     pub(crate) fn in_stream(rig: &Rig, mss: u16) -> Self {
         let pair = Self::apart(rig, Setup::default());
         stream::connect_pair_with(&pair.a, &pair.b, mss);
+        pair
+    }
+
+    /// Creates a pair with a TCP connection that carries bytes, in segments of at most `mss` bytes.
+    pub(crate) fn of_bytes(rig: &Rig, mss: u16) -> Self {
+        let pair = Self::apart(rig, Setup { kind: Type::Toe, ..Setup::default() });
+        stream::connect_toes_with(&pair.a, &pair.b, mss);
         pair
     }
 

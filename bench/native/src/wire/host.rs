@@ -73,6 +73,41 @@ pub(super) fn measure(
     })
 }
 
+/// The rates of TCP of the host's network stack in bytes per second, as far as this machine can
+/// measure them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TcpRates {
+    /// Without losses, with an MTU of 9000.
+    pub(super) clean: Option<f64>,
+    /// With the loss of one in a hundred segments of 4,096 bytes.
+    pub(super) lossy: Option<f64>,
+}
+
+/// Measures TCP of the host's network stack.
+///
+/// # Errors
+/// If the kernel refuses a connection.
+pub(super) fn tcp_alone(report: &mut Report, runs: Runs) -> anyhow::Result<TcpRates> {
+    let mut rates = TcpRates::default();
+    let (Some(host), Some(peer)) = (Namespace::new(), Namespace::new()) else { return Ok(rates) };
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(|| {
+            host.enter()?;
+            let [rate] = runs.best(|span| Ok([tcp(&host, &peer, Veth::CLEAN, span)?]))?;
+            report.bandwidth(Subject::Tcp, rate, &[]);
+            rates.clean = Some(rate);
+            if may_lose(&host) {
+                let runs = runs.of_losses();
+                let [rate] = runs.best(|span| Ok([tcp(&host, &peer, Veth::LOSSY, span)?]))?;
+                report.bandwidth(Subject::LossyTcp, rate, &[]);
+                rates.lossy = Some(rate);
+            }
+            anyhow::Ok(rates)
+        });
+        join(measured)?
+    })
+}
+
 /// Starts two daemons whose TAP devices are ports of a bridge. With headers, frames of a connection
 /// pass the kernel as one.
 fn daemons(daemon: &Path, headers: bool) -> anyhow::Result<Rig> {

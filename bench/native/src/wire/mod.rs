@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`iwarp`] | messages in TCP connections, within a daemon and between two |
+//! | [`toe`] | TCP streams by queue pairs |
 //! | [`host`] | TAP devices on a bridge, and TCP of the host's network stack |
 //! | [`bridge`] | a bridge with two TAP devices |
 //! | [`relay`] | the limit of TAP devices on a bridge |
@@ -14,6 +15,7 @@ mod bridge;
 mod host;
 pub(crate) mod iwarp;
 mod relay;
+pub(crate) mod toe;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
