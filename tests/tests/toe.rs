@@ -186,6 +186,10 @@ fn killed(pair: &Pair) -> Result<()> {
     let server = serve(pair, "push")?;
     let client = pair.a.agent().start(&format!("exec {}", client(pair, "2000000000")))?;
     settles(&pair.b, &format!("test $({received}) -gt {}", before + 100_000), 30)?;
+    // With its connection it has a port, by which it is listed.
+    let listed = pair.b.check("rdma resource show qp", SHORT_TIMEOUT)?;
+    let is_listed = |line: &str| line.contains("state RTS") && line.contains("vrnicdv_echo");
+    ensure!(listed.lines().any(is_listed), "{listed}");
     stop(server)?;
     let ended = client.wait(SHORT_TIMEOUT)?;
     ensure!(!ended.ok() && said(&ended).contains("Connection reset by peer"), "{}", said(&ended));

@@ -104,7 +104,8 @@ fn reached(goals: &[Goal]) -> String {
     text += &table(&columns, &rows);
     if !goals.iter().all(Goal::reached) {
         text += "\n[profile.md](profile.md) explains the goals that are hard to reach. \
-                 [raw.md](raw.md) has the rates of raw packets.\n";
+                 [raw.md](raw.md) has the rates of raw packets,\n\
+                 [streams.md](streams.md) those of TCP streams.\n";
     }
     text
 }
