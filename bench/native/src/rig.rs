@@ -44,7 +44,19 @@ impl Rig {
     /// # Errors
     /// When it does not come up.
     pub(crate) fn one_daemon(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
-        let daemon = start(program, 0..2, args)?;
+        Self::one_daemon_of(program, "roce", args)
+    }
+
+    /// Starts a daemon with functions of this personality.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn one_daemon_of(
+        program: &Path,
+        personality: &str,
+        args: &[&str],
+    ) -> anyhow::Result<Self> {
+        let daemon = start(program, 0..2, personality, args)?;
         let guests = [daemon.ready_guest(0), daemon.ready_guest(1)];
         Self::of(guests, vec![daemon])
     }
@@ -54,8 +66,20 @@ impl Rig {
     /// # Errors
     /// When one does not come up.
     pub(crate) fn two_daemons(program: &Path, args: [&[&str]; 2]) -> anyhow::Result<Self> {
-        let first = start(program, 0..1, args[0])?;
-        let second = start(program, 1..2, args[1])?;
+        Self::two_daemons_of(program, "roce", args)
+    }
+
+    /// Starts two daemons as [`Self::two_daemons`] does, with functions of this personality.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub(crate) fn two_daemons_of(
+        program: &Path,
+        personality: &str,
+        args: [&[&str]; 2],
+    ) -> anyhow::Result<Self> {
+        let first = start(program, 0..1, personality, args[0])?;
+        let second = start(program, 1..2, personality, args[1])?;
         let daemons = vec![first, second];
         daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
         let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
@@ -94,8 +118,13 @@ impl Rig {
 }
 
 /// Starts a daemon with the functions of these numbers.
-fn start(program: &Path, functions: Range<usize>, args: &[&str]) -> anyhow::Result<Daemon> {
-    Daemon::start_range(program, functions, args)
+fn start(
+    program: &Path,
+    functions: Range<usize>,
+    personality: &str,
+    args: &[&str],
+) -> anyhow::Result<Daemon> {
+    Daemon::start_of(program, functions, personality, args)
         .with_context(|| format!("daemon {} (see --daemon)", program.display()))
 }
 

@@ -86,13 +86,19 @@ struct Trunk {
 
 impl Trunk {
     fn start(daemon: &Path) -> anyhow::Result<Self> {
+        Self::of(daemon, "roce")
+    }
+
+    /// Starts daemons with functions of this personality.
+    fn of(daemon: &Path, personality: &str) -> anyhow::Result<Self> {
         let folder = TempDir::new()?;
         let path = |name: &str| folder.path().join(name).display().to_string();
         let [listen, connect] =
             ["listen", "connect"].map(|end| format!("name=up,{end}={}", path("trunk")));
         let controls = ["left", "right"].map(path);
-        let rig = Rig::two_daemons(
+        let rig = Rig::two_daemons_of(
             daemon,
+            personality,
             [
                 &["--uplink", &listen, "--control", &controls[0]],
                 &["--uplink", &connect, "--control", &controls[1]],

@@ -26,7 +26,7 @@ const RECEIVES: u64 = 64;
 pub(crate) fn measure(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
     let tcp = host::tcp_alone(report, runs)?;
     one_daemon(report, daemon, runs)?;
-    let trunk = Trunk::start(daemon)?;
+    let trunk = Trunk::of(daemon, "iwarp")?;
     let mut pair = Stream::new(&trunk.rig);
     let [rate] = runs.best(|span| Ok([pair.run(span)?]))?;
     let subject = Subject::Stream(PART >> 10, Link::Trunk);
@@ -46,9 +46,12 @@ pub(crate) fn measure(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow:
 
 /// Measures a stream within a daemon, in turns with WRITEs of iWARP that travel as segments, too.
 fn one_daemon(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
-    let rig = Rig::one_daemon(daemon, &["--workers", "1", "--fabric", "wire"])?;
-    let mut stream = Stream::new(&rig);
-    let mut iwarp = Pair::in_stream(&rig, SEGMENT);
+    let args = ["--workers", "1", "--fabric", "wire"];
+    // Both connections have the same addresses.
+    let of_bytes = Rig::one_daemon_of(daemon, "iwarp", &args)?;
+    let of_messages = Rig::one_daemon_of(daemon, "iwarp", &args)?;
+    let mut stream = Stream::new(&of_bytes);
+    let mut iwarp = Pair::in_stream(&of_messages, SEGMENT);
     let load = Load { operation: Operation::Write, len: PART, depth: SENDS };
     let [bytes, writes] = runs.best(|span| {
         let writes = load.run(&mut iwarp, span) * f64::from(PART);

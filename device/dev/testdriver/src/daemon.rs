@@ -45,6 +45,19 @@ impl Daemon {
         functions: Range<usize>,
         args: &[&str],
     ) -> anyhow::Result<Self> {
+        Self::start_of(program, functions, "roce", args)
+    }
+
+    /// Starts `program` as [`Self::start_range`] does, with functions of this personality.
+    ///
+    /// # Errors
+    /// If the program does not exist.
+    pub fn start_of(
+        program: &Path,
+        functions: Range<usize>,
+        personality: &str,
+        args: &[&str],
+    ) -> anyhow::Result<Self> {
         let count = functions.len();
         let folder = TempDir::new()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
@@ -53,7 +66,8 @@ impl Daemon {
         for index in functions {
             let at = folder.path().display();
             command.arg("--function").arg(format!(
-                "name=f{index},mac={},socket={at}/{index}.sock,net={at}/{index}.net",
+                "name=f{index},mac={},socket={at}/{index}.sock,net={at}/{index}.net,\
+                 personality={personality}",
                 mac(index).map(|byte| format!("{byte:02x}")).join(":")
             ));
         }
