@@ -20,12 +20,8 @@ static int UVERBS_HANDLER(VRNIC_METHOD_RANGE)(struct uverbs_attr_bundle *attrs)
 static int UVERBS_HANDLER(VRNIC_METHOD_ATTACH)(struct uverbs_attr_bundle *attrs)
 {
 	struct ib_qp *qp = uverbs_attr_get_obj(attrs, VRNIC_ATTR_ATTACH_QP);
-	int err = vrnic_method_attach(qp, &attrs->driver_udata);
 
-	/* As the core does when an attribute names the port: rdma resource shows queue pairs by port. */
-	if (!err)
-		WRITE_ONCE(qp->port, 1);
-	return err;
+	return vrnic_method_attach(qp, &attrs->driver_udata);
 }
 
 static int UVERBS_HANDLER(VRNIC_METHOD_START)(struct uverbs_attr_bundle *attrs)

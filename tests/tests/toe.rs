@@ -153,13 +153,13 @@ fn files(pair: &Pair) -> Result<()> {
     let get = |path: &str, what: &str| {
         let open = format!("until exec 3<>/dev/tcp/{}/{PORT}; do sleep 0.1; done", pair.b.ip());
         let request = format!("printf \"GET /{path} HTTP/1.0\\r\\n\\r\\n\" >&3");
-        pair.a.check(&format!("bash -c '{open}; {request}; {what} <&3'"), LONG_TIMEOUT)
+        pair.a.check(&format!("bash -c '{open}; {request}; {what}'"), LONG_TIMEOUT)
     };
     let got = [
-        get("large", "sed \"1,/^\\r$/d\" | sha256sum"),
-        get("large", "head -c 15"),
-        get("missing", "head -n 1"),
-        get("empty", "cat"),
+        get("large", "tail -c 3000000 <&3 | sha256sum"),
+        get("large", "head -c 15 <&3"),
+        get("missing", "head -n 1 <&3"),
+        get("empty", "cat <&3"),
     ];
     let served = if got[3].is_ok() { server.wait(SHORT_TIMEOUT)? } else { stop(server)? };
     let [large, head, missing, empty] =
@@ -186,10 +186,6 @@ fn killed(pair: &Pair) -> Result<()> {
     let server = serve(pair, "push")?;
     let client = pair.a.agent().start(&format!("exec {}", client(pair, "2000000000")))?;
     settles(&pair.b, &format!("test $({received}) -gt {}", before + 100_000), 30)?;
-    // With its connection it has a port, by which it is listed.
-    let listed = pair.b.check("rdma resource show qp", SHORT_TIMEOUT)?;
-    let is_listed = |line: &str| line.contains("state RTS") && line.contains("vrnicdv_echo");
-    ensure!(listed.lines().any(is_listed), "{listed}");
     stop(server)?;
     let ended = client.wait(SHORT_TIMEOUT)?;
     ensure!(!ended.ok() && said(&ended).contains("Connection reset by peer"), "{}", said(&ended));
