@@ -50,6 +50,7 @@ pub(crate) fn context(own: usize, options: &Options) -> Context {
         receive_window: 60_000,
         send_scale: options.scale,
         receive_scale: options.scale,
+        peer_closed: false,
         mss: 1460,
         sack: options.sack,
         timestamps: options.timestamps.then_some(timestamps),
