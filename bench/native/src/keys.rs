@@ -10,7 +10,7 @@ use vrnic_abi::sq::{BindMwSeg, Flags, Opcode, RegMrSeg, SqWqe};
 use vrnic_abi::{Key, Pdn, Qpn};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
-use vrnic_adapter::memory::tpt::{ByteRange, Mr, Tpt, User};
+use vrnic_adapter::memory::tpt::{ByteRange, Mr, RemoteUse, Tpt, User};
 use vrnic_figures::{Order, Page, Quantity, Subject};
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::vfio::Guest;
@@ -93,7 +93,8 @@ fn look_up(regions: u32, step: u32, repeats: u32) -> anyhow::Result<f64> {
         for _ in 0..LOOK_UPS {
             nth = (nth + step) % regions;
             let key = Key::new(first + (nth << 8));
-            let found = tpt.check_remote(&(), key, user, RANGE, Access::REMOTE_WRITE, 0);
+            let by = RemoteUse::new(Access::REMOTE_WRITE, 0);
+            let found = tpt.check_remote(&(), key, user, RANGE, by);
             let found = found.ok().and_then(|window| window.resolve(0, RANGE.len));
             ensure!(black_box(found).is_some(), "a key is not found");
         }

@@ -60,7 +60,8 @@ fn the_kernel_learns_which_keys_a_queue_pair_has() {
         (QpExtras { windows_only: true, ..plain }, QpReqFlags::WINDOWS_ONLY),
     ] {
         let layout = QpLayout::new(&CAP, &LIMITS, SqPolicy::Guest, extras).expect("valid");
-        let request = QpRings::allocate(layout).expect("memory").request();
+        let request =
+            QpRings::allocate(layout, &Source::pages(Resource::Qp)).expect("memory").request();
         assert_eq!(request.flags.get(), flags.bits(), "{extras:?}");
     }
 }
