@@ -38,6 +38,10 @@ wire_enum! {
         Transfer = 14,
         /// A SEGMENT.
         Segment = 16,
+        /// A FLUSH.
+        Flush = 17,
+        /// An ATOMIC_WRITE.
+        AtomicWrite = 18,
         /// A receive of a SEND. With [`Flags::INVALIDATED`], the SEND invalidated [`Cqe::key`].
         Recv = 0x80,
         /// A receive that an RDMA WRITE with immediate data consumed.
@@ -66,6 +70,8 @@ impl Opcode {
             Self::BindMw => 5,
             Self::LocalInv => 6,
             Self::Segment => 7,
+            Self::Flush => 8,
+            Self::AtomicWrite => 9,
             Self::RegMr | Self::Transfer => return None,
             Self::Recv => 0x80,
             Self::RecvWriteImm => 0x81,

@@ -157,6 +157,10 @@ bitflags! {
         const MW_BIND = 1 << 4;
         /// `IB_ZERO_BASED`.
         const ZERO_BASED = 1 << 5;
+        /// `IB_ACCESS_FLUSH_GLOBAL`.
+        const FLUSH_GLOBAL = 1 << 8;
+        /// `IB_ACCESS_FLUSH_PERSISTENT`: a QP can have it, but no region gives it.
+        const FLUSH_PERSISTENT = 1 << 9;
     }
 }
 

@@ -7,6 +7,8 @@
 //! | READ | `count` [`Sge`]s |
 //! | READ_INV | one [`Sge`] |
 //! | CMP_SWP, FETCH_ADD | one [`AtomicSeg`], then exactly one [`Sge`] of 8 bytes |
+//! | ATOMIC_WRITE | one [`Sge`] of 8 bytes; or, inline, 8 bytes of data |
+//! | FLUSH | one [`AtomicSeg`]: [`FlushFlags`], and the length; `count` is zero |
 //! | SEND_INV | as SEND |
 //! | LOCAL_INV | none; `count` is zero |
 //! | REG_MR | one [`RegMrSeg`]; `count` is zero |
@@ -16,9 +18,9 @@
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
 //! Datagram QPs ([`crate::qp::Type::is_datagram`]) have SEND only, with one [`DatagramSeg`] between
-//! the header and the rest. XRC initiators have SEND, WRITE, READ and atomics, with one [`XrcSeg`]
-//! in this place. QPs of raw packets have SEND, whose data is an Ethernet frame without its check
-//! sequence, and SEGMENT.
+//! the header and the rest. XRC initiators have SEND, WRITE, READ, atomics, ATOMIC_WRITE and FLUSH,
+//! with one [`XrcSeg`] in this place. QPs of raw packets have SEND, whose data is an Ethernet frame
+//! without its check sequence, and SEGMENT.
 //!
 //! A queue is in guest memory and is posted by a producer index, or it is in device memory
 //! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
@@ -164,25 +166,41 @@ pub struct SqWqe {
     /// Immediate data, in the byte order in which the peer sees it in memory (network order in
     /// verbs). The device does not interpret it.
     pub imm: [u8; 4],
-    /// Remote virtual address of WRITE, READ and atomics; first address of REG_MR and BIND_MW;
-    /// otherwise ignored.
+    /// Remote virtual address of WRITE, READ, atomics and FLUSH; first address of REG_MR and
+    /// BIND_MW; otherwise ignored.
     pub raddr: U64,
-    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV, REG_MR and BIND_MW
-    /// concern; the number of the range of TRANSFER; the mark of AWAIT.
+    /// Remote key of WRITE, READ, atomics, FLUSH and SEND_INV; the key that LOCAL_INV, REG_MR and
+    /// BIND_MW concern; the number of the range of TRANSFER; the mark of AWAIT.
     pub rkey: Key,
     /// [`crate::stamp`] of the entry's index. Stored last if the queue is in device memory;
     /// otherwise ignored.
     pub stamp: U32,
 }
 
-/// The operands of an atomic.
+/// The operands of an atomic or FLUSH.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AtomicSeg {
-    /// The value to swap in, or to add.
+    /// The value to swap in, or to add; [`FlushFlags`] of a FLUSH.
     pub swap_add: U64,
-    /// The value to compare with (CMP_SWP).
+    /// The value to compare with (CMP_SWP), or the number of bytes of a FLUSH.
     pub compare: U64,
+}
+
+bitflags! {
+    /// The task of a FLUSH, with the bits of its header in packets. It names at least one of the
+    /// first two.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FlushFlags: u64 {
+        /// Earlier WRITEs must be visible to all (`IBV_FLUSH_GLOBAL`).
+        const GLOBAL = 1 << 0;
+        /// Earlier WRITEs must be in persistent memory (`IBV_FLUSH_PERSISTENT`). This adapter has
+        /// no persistent memory, and refuses such a FLUSH of a peer.
+        const PERSISTENT = 1 << 1;
+        /// The FLUSH concerns the whole region of the key; address and length are ignored
+        /// (`IBV_FLUSH_MR`).
+        const REGION = 1 << 4;
+    }
 }
 
 /// The destination of a datagram.

@@ -150,6 +150,8 @@ bitflags! {
         /// [`super::MrFlags::NO_LOCAL_READ`], [`crate::sq::MemFlags::NO_LOCAL_READ`] and
         /// [`crate::sq::MemFlags::SAME_KEY`].
         const KEY_OPTIONS = 1 << 5;
+        /// The work requests ATOMIC_WRITE and FLUSH, with RoCE.
+        const FLUSH = 1 << 6;
     }
 }
 

@@ -52,6 +52,11 @@ wire_enum! {
         /// Sends a TCP segment that is too large for a frame in several frames; see
         /// [`super::SegmentSeg`].
         Segment = 16,
+        /// Makes earlier WRITEs visible in memory of the peer (IBTA annex A19); see
+        /// [`super::FlushFlags`].
+        Flush = 17,
+        /// WRITE of exactly 8 bytes to an aligned word, which are stored at once (annex A19).
+        AtomicWrite = 18,
     }
 }
 
@@ -66,6 +71,10 @@ pub enum Class {
     Read,
     /// Changes 8 bytes of the peer's memory and returns their old value.
     Atomic,
+    /// Stores 8 bytes in the peer's memory at once.
+    AtomicWrite,
+    /// Makes earlier writes to the peer's memory visible.
+    Flush,
     /// No effect: it concerns a key or an address range of the sender's adapter.
     Local,
 }
@@ -133,6 +142,20 @@ impl OpcodeInfo {
         executed: Some(Counter::RxAtomicRequests),
         ..Self::READ
     };
+    const ATOMIC_WRITE: Self = Self {
+        class: Class::AtomicWrite,
+        types: Self::READ.types,
+        wr_opcode: Some(15),
+        completion: cq::Opcode::AtomicWrite,
+        ..Self::WRITE
+    };
+    /// Counted as a READ: its packets are those of a READ of no bytes.
+    const FLUSH: Self = Self {
+        class: Class::Flush,
+        wr_opcode: Some(14),
+        completion: cq::Opcode::Flush,
+        ..Self::READ
+    };
     const LOCAL: Self =
         Self { class: Class::Local, types: &[Type::Rc, Type::Uc], executed: None, ..Self::SEND };
 
@@ -153,7 +176,7 @@ impl OpcodeInfo {
     #[inline]
     #[must_use]
     pub const fn may_be_inline(&self) -> bool {
-        matches!(self.class, Class::Send | Class::Write)
+        matches!(self.class, Class::Send | Class::Write | Class::AtomicWrite)
     }
 
     /// Returns whether the peer returns data.
@@ -161,6 +184,14 @@ impl OpcodeInfo {
     #[must_use]
     pub const fn has_response(&self) -> bool {
         matches!(self.class, Class::Read | Class::Atomic)
+    }
+
+    /// Returns whether the peer answers the request by itself, with data or without. Such requests
+    /// count among the outstanding READs and atomics of a QP.
+    #[inline]
+    #[must_use]
+    pub const fn has_answer(&self) -> bool {
+        self.has_response() || matches!(self.class, Class::AtomicWrite | Class::Flush)
     }
 
     /// Returns whether the request concerns a local key, in addition to or instead of an effect on
@@ -222,6 +253,8 @@ impl Opcode {
             Self::FetchAdd => {
                 Info { wr_opcode: Some(6), completion: cq::Opcode::FetchAdd, ..Info::ATOMIC }
             }
+            Self::Flush => Info::FLUSH,
+            Self::AtomicWrite => Info::ATOMIC_WRITE,
             Self::SendInv => {
                 Info { invalidate: true, types: &[Type::Rc], wr_opcode: Some(9), ..Info::SEND }
             }

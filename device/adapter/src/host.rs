@@ -61,6 +61,12 @@ pub trait HeldMemory {
     /// Returns a fault if the word cannot be read and written.
     fn compare_swap(&self, addr: GuestAddr, compare: u64, new: u64) -> Result<u64, Fault>;
 
+    /// Stores a value into an aligned 8-byte word, atomically also for the guest.
+    ///
+    /// # Errors
+    /// Returns a fault if the word cannot be written.
+    fn store(&self, addr: GuestAddr, value: u64) -> Result<(), Fault>;
+
     /// Checks that a range can be read, or written, now.
     ///
     /// # Errors

@@ -216,7 +216,12 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_ranges: limits.ranges.into(),
         max_uars: limits.uar.into(),
         max_flows: limits.flows.into(),
-        features: DeviceFeatures::all().bits().into(),
+        features: match transport {
+            Transport::Roce => DeviceFeatures::all(),
+            Transport::Iwarp => DeviceFeatures::all().difference(DeviceFeatures::FLUSH),
+        }
+        .bits()
+        .into(),
         ..DeviceCaps::default()
     }
 }

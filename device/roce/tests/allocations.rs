@@ -17,6 +17,7 @@ use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Arriving, Responder, Step, Verdict};
 use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::build::FRAME_MAX;
+use vrnic_roce::wire::headers::Feth;
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::packet::DEFAULT_PKEY;
@@ -122,7 +123,9 @@ fn work(id: u64, rng: &mut fastrand::Rng, kinds: Range<u8>) -> WorkRequest {
         0 => (Work::Send(SendEnd::Imm([1; 4])), rng.u32(..5000)),
         1 => (Work::Write(remote, None), rng.u32(..5000)),
         2 => (Work::Read(remote), rng.u32(..5000)),
-        _ => (Work::FetchAdd { word: remote, add: 1 }, 8),
+        3 => (Work::FetchAdd { word: remote, add: 1 }, 8),
+        4 => (Work::AtomicWrite(remote), 8),
+        _ => (Work::Flush(Feth(Feth::GLOBAL), remote), rng.u32(..5000)),
     };
     let (signaled, srqn) = (rng.bool(), Srqn::new(0));
     WorkRequest { id, work, length, solicited: false, signaled, fence: false, srqn }
@@ -185,7 +188,7 @@ impl Reliable {
     fn run(&mut self) {
         let end = self.there.sent + PACKETS;
         while self.there.sent < end {
-            while self.requester.push(work(self.next_id, &mut self.rng, 0..4)).is_ok() {
+            while self.requester.push(work(self.next_id, &mut self.rng, 0..6)).is_ok() {
                 self.next_id += 1;
             }
             while let Some(transmit) = self.requester.next(self.now) {

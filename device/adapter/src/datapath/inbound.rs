@@ -1,6 +1,6 @@
 //! A message as a responder receives it, independent of the transport that delivers it.
 
-use vrnic_abi::sq::{Class, Opcode};
+use vrnic_abi::sq::{Class, FlushFlags, Opcode};
 use vrnic_abi::{Key, Qpn, Srqn};
 
 use crate::requests::wqe::SendWqe;
@@ -54,6 +54,17 @@ pub enum Operation {
         /// Its new value.
         swap: u64,
     },
+    /// ATOMIC WRITE of 8 bytes.
+    AtomicWrite(Remote),
+    /// FLUSH.
+    Flush {
+        /// The memory.
+        memory: Remote,
+        /// Number of its bytes.
+        length: u32,
+        /// What must be done.
+        flags: FlushFlags,
+    },
 }
 
 impl Operation {
@@ -75,6 +86,12 @@ impl Operation {
                 let (compare, swap) = (send.compare, send.swap_add);
                 Self::CompareSwap { word: remote, compare, swap }
             }
+            Class::AtomicWrite => Self::AtomicWrite(remote),
+            Class::Flush => Self::Flush {
+                memory: remote,
+                length: u32::try_from(send.compare).ok()?,
+                flags: FlushFlags::from_bits(send.swap_add)?,
+            },
             Class::Local => return None,
         })
     }
@@ -90,8 +107,8 @@ impl Operation {
     pub const fn executed(&self) -> Counter {
         match self {
             Self::Send | Self::SendInvalidate(_) => Counter::RxSendReq,
-            Self::Write(_) => Counter::RxWriteRequests,
-            Self::Read(_) => Counter::RxReadRequests,
+            Self::Write(_) | Self::AtomicWrite(_) => Counter::RxWriteRequests,
+            Self::Read(_) | Self::Flush { .. } => Counter::RxReadRequests,
             Self::FetchAdd { .. } | Self::CompareSwap { .. } => Counter::RxAtomicRequests,
         }
     }

@@ -6,8 +6,8 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{
     AtomicSeg, BindMwSeg, Class, CommandFlags, CommandSeg, DATAGRAM_LEN, DatagramSeg, Flags,
-    HEADER_LEN, MAX_DATAGRAM, MAX_FRAME, MAX_MESSAGE, MAX_SEGMENT, MAX_SEGMENT_HEADERS, MAX_SGE,
-    MIN_MSS, MemFlags, Opcode, RegMrSeg, SegmentSeg, Sge, SqWqe, XRC_LEN, XrcSeg,
+    FlushFlags, HEADER_LEN, MAX_DATAGRAM, MAX_FRAME, MAX_MESSAGE, MAX_SEGMENT, MAX_SEGMENT_HEADERS,
+    MAX_SGE, MIN_MSS, MemFlags, Opcode, RegMrSeg, SegmentSeg, Sge, SqWqe, XRC_LEN, XrcSeg,
 };
 use vrnic_abi::{cq, rq};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -100,9 +100,9 @@ pub struct SendWqe {
     pub raddr: u64,
     /// Remote key.
     pub rkey: Key,
-    /// The value to swap in, or to add, of an atomic.
+    /// The value to swap in, or to add, of an atomic; [`FlushFlags`] of a FLUSH.
     pub swap_add: u64,
-    /// The value to compare with, of a compare and swap.
+    /// The value to compare with, of a compare and swap; the number of bytes of a FLUSH.
     pub compare: u64,
     /// Segments of the data. If the data is inline, the list is empty and shows the offset of the
     /// data.
@@ -251,9 +251,12 @@ impl SendWqe {
                 _ => (0, &[][..]),
             };
             MemFlags::from_bits(flags).filter(|_| count == 0 && is_zero(reserved))?;
-        } else if info.class == Class::Atomic {
+        } else if matches!(info.class, Class::Atomic | Class::Flush) {
             let (operands, _) = AtomicSeg::ref_from_prefix(raw.get(body..)?).ok()?;
             (self.swap_add, self.compare) = (operands.swap_add.get(), operands.compare.get());
+            if info.class == Class::Flush {
+                return self.is_sound_flush(count).then_some(());
+            }
             self.segments = SegmentList::parse(raw, body + size_of::<AtomicSeg>(), count)?;
             self.length = self.segments.total();
             if count != 1 || self.length != 8 {
@@ -262,11 +265,21 @@ impl SendWqe {
         } else {
             self.segments = SegmentList::parse(raw, body, count)?;
             self.length = self.segments.total();
-            if info.invalidate_sink && count != 1 {
+            if (info.invalidate_sink || info.class == Class::AtomicWrite) && count != 1 {
                 return None;
             }
         }
-        Some(())
+        (info.class != Class::AtomicWrite || self.length == 8).then_some(())
+    }
+
+    /// Returns whether a FLUSH has no data, a length that fits into its packet, and flags with a
+    /// meaning.
+    fn is_sound_flush(&self, count: usize) -> bool {
+        let placement = FlushFlags::GLOBAL | FlushFlags::PERSISTENT;
+        let flags = FlushFlags::from_bits(self.swap_add);
+        count == 0
+            && u32::try_from(self.compare).is_ok()
+            && flags.is_some_and(|flags| flags.intersects(placement))
     }
 
     fn parse_segment(&mut self, raw: &[u8], count: usize) -> Option<()> {

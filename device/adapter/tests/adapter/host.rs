@@ -234,6 +234,11 @@ impl HeldMemory for Held<'_> {
         Ok(word.compare_exchange(compare, new, order, order).unwrap_or_else(|old| old))
     }
 
+    fn store(&self, addr: GuestAddr, value: u64) -> Result<(), Fault> {
+        self.host.atomic(addr)?.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+
     fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault> {
         self.host.at(addr, len, write).map(|_| ())
     }

@@ -30,6 +30,7 @@
 //! | `srq` | shared receive queues |
 //! | `xrc` | XRC |
 //! | `retries` | requests that are tried again |
+//! | `atomic_writes` | ATOMIC WRITE and FLUSH |
 //! | `errors` | errors, and how they are reported to each side |
 //! | `completions` | the credits of completion queues, and RESIZE_CQ |
 //! | `holding` | CQs that hold entries back while they are full |
@@ -62,6 +63,7 @@ mod addresses;
 mod admin;
 mod alone;
 mod assigned;
+mod atomic_writes;
 mod bus;
 mod cable;
 mod commands;

@@ -1,6 +1,6 @@
 //! An iWARP adapter reports its transport, and refuses what only RoCE has.
 
-use vrnic_abi::admin::{CreateQp, Mcast, Status, Transport, command};
+use vrnic_abi::admin::{CreateQp, DeviceFeatures, Mcast, Status, Transport, command};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::Setup;
@@ -20,6 +20,7 @@ fn guest(transport: Transport) -> Guest {
 fn the_capabilities_name_the_transport() {
     let caps = guest(Transport::Roce).caps();
     assert_eq!((caps.transport.get(), caps.max_connections.get()), (Transport::Roce as u32, 0));
+    assert!(caps.has(DeviceFeatures::FLUSH));
     let counts = [caps.max_gid, caps.max_xrcd, caps.max_mcast_groups, caps.max_mcast_qps];
     assert!(counts.iter().all(|count| count.get() > 0), "{counts:?}");
 
@@ -28,6 +29,7 @@ fn the_capabilities_name_the_transport() {
         (caps.transport.get(), caps.max_connections.get()),
         (Transport::Iwarp as u32, 1 << 14)
     );
+    assert!(!caps.has(DeviceFeatures::FLUSH));
     let counts = [caps.max_xrcd, caps.max_mcast_groups, caps.max_mcast_qps];
     assert!(counts.iter().all(|count| count.get() == 0), "{counts:?}");
     assert_eq!(caps.max_gid.get(), 256);

@@ -170,11 +170,25 @@ fn keys_are_of_the_pd_of_the_srq() {
     let atomic = atomic.to(buffer + 64, keys[0]);
     assert_eq!(d.send(&d.to(0, atomic)), Some(OK));
     assert_eq!(d.processes[0].base.bytes(64, 1), [5]);
+    let word = Wr::new(Opcode::AtomicWrite, &[]).inline(b"as word!").to(buffer + 128, keys[0]);
+    assert_eq!(d.send(&d.to(0, word)), Some(OK));
+    assert_eq!(d.processes[0].base.bytes(128, 8), b"as word!");
     // The SRQ of the other process does not give access to the first one's memory.
     let foreign = Wr::new(Opcode::Write, &[sge]).to(buffer, keys[0]);
     assert_eq!(d.send(&d.to(1, foreign)), Some(Status::RemAccessErr));
     let target = d.target;
     let events = [(Kind::QpAccessError, target), (Kind::QpLastWqe, target)];
+    assert_eq!(d.gb.drain_events(), events);
+}
+
+#[test]
+fn a_target_without_the_right_to_flush_refuses() {
+    let mut d = Domain::new();
+    let (buffer, key) = (d.processes[0].base.buffer, d.processes[0].base.key);
+    let flush = Wr::new(Opcode::Flush, &[]).atomic(1, 8).to(buffer, key);
+    assert_eq!(d.send(&d.to(0, flush)), Some(Status::RemInvReqErr));
+    let target = d.target;
+    let events = [(Kind::QpRequestError, target), (Kind::QpLastWqe, target)];
     assert_eq!(d.gb.drain_events(), events);
 }
 

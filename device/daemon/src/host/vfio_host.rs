@@ -124,6 +124,10 @@ impl HeldMemory for DmaView<'_> {
         self.compare_swap(addr.get(), compare, new).map_err(fault)
     }
 
+    fn store(&self, addr: GuestAddr, value: u64) -> Result<(), Fault> {
+        self.store(addr.get(), value).map_err(fault)
+    }
+
     fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault> {
         let intent = if write { Intent::Write } else { Intent::Read };
         self.check(addr.get(), len, intent).map_err(fault)

@@ -1,6 +1,7 @@
 //! Guest memory during a turn.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockReadGuard;
 
@@ -137,6 +138,16 @@ impl<'a> DmaView<'a> {
         let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
         let old = memory.word64(offset).and_then(|word| word.compare_swap(compare, new));
         old.filter(|_| !memory.is_lost()).ok_or(Fault { addr, why: FaultKind::Unaligned })
+    }
+
+    /// Stores a value into an aligned 8-byte word.
+    ///
+    /// # Errors
+    /// Returns a fault if the word is not aligned or not writable.
+    pub fn store(&self, addr: u64, value: u64) -> Result<(), Fault> {
+        let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
+        let stored = memory.word64(offset).and_then(|word| word.store(value, Ordering::SeqCst));
+        stored.filter(|()| !memory.is_lost()).ok_or(Fault { addr, why: FaultKind::Unaligned })
     }
 
     /// Checks that all of a range can be accessed.

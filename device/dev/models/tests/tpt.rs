@@ -64,6 +64,10 @@ impl HeldMemory for Pages {
         Err(Fault { addr, why: "not written here" })
     }
 
+    fn store(&self, addr: GuestAddr, _value: u64) -> Result<(), Fault> {
+        Err(Fault { addr, why: "not written here" })
+    }
+
     fn check(&self, _addr: GuestAddr, _len: u64, _write: bool) -> Result<(), Fault> {
         Ok(())
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use vrnic_packet::Nanos;
 
 use super::Requester;
-use super::work::Outcome;
+use super::work::{Outcome, Work};
 use crate::discard::Discard;
 use crate::psn::Psn;
 use crate::time::rnr_delay;
 use crate::wire::syndrome::RnrTimer;
-use crate::wire::{Aeth, Body, Nak, Packet, Response, Syndrome};
+use crate::wire::{Aeth, Body, Nak, Packet, ReadPart, Response, Syndrome};
 
 /// An effect of an answer on the caller's memory. It must be applied before completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Requester {
                 Effect::Nothing
             }
             Response::Read(part) => match part.aeth().map(|aeth| aeth.syndrome) {
-                None | Some(Syndrome::Ack(_)) => self.read_response(now, packet.payload),
+                None | Some(Syndrome::Ack(_)) => self.read_response(now, part, packet.payload),
                 Some(_) => self.fails(Outcome::BadResponse),
             },
             Response::Atomic(aeth, value) => match aeth.syndrome {
@@ -244,11 +244,21 @@ impl Requester {
 
     /// Handles a packet of the answer to a READ. Only its number determines its place: after a
     /// request for the rest, some responders begin with FIRST and others continue with MIDDLE.
-    fn read_response<'a>(&mut self, now: Nanos, bytes: &'a [u8]) -> Effect<'a> {
+    ///
+    /// An empty answer of one packet also ends a FLUSH or an ATOMIC WRITE.
+    fn read_response<'a>(&mut self, now: Nanos, part: ReadPart, bytes: &'a [u8]) -> Effect<'a> {
         let (psn, mtu) = (self.oldest, self.config.mtu);
         let Some(entry) = self.ledger.get(self.ledger.oldest()) else { return Effect::Nothing };
-        if !entry.request.work.is_read() {
-            return self.fails(Outcome::BadResponse);
+        match entry.request.work {
+            Work::Read(_) => {}
+            Work::Flush(..) | Work::AtomicWrite(_) if matches!(part, ReadPart::Only(_)) => {
+                if !bytes.is_empty() {
+                    return self.fails(Outcome::LocalLength);
+                }
+                self.answered(now, true);
+                return Effect::Nothing;
+            }
+            _ => return self.fails(Outcome::BadResponse),
         }
         if usize::try_from(entry.bytes_at(psn, mtu)) != Ok(bytes.len()) {
             return self.fails(Outcome::LocalLength);
@@ -262,7 +272,7 @@ impl Requester {
     /// Handles the answer to an atomic.
     fn atomic_response<'a>(&mut self, now: Nanos, value: u64) -> Effect<'a> {
         let Some(entry) = self.ledger.get(self.ledger.oldest()) else { return Effect::Nothing };
-        if !entry.has_answer() || entry.request.work.is_read() {
+        if !entry.request.work.is_atomic() {
             return self.fails(Outcome::BadResponse);
         }
         let id = entry.request.id;

@@ -27,8 +27,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns whether the entry is a READ or atomic, which ends only with its own answer. SENDs
-    /// and WRITEs also end when a later packet is acknowledged.
+    /// Returns whether the entry ends only with its own answer: a READ, an atomic, an ATOMIC WRITE
+    /// or a FLUSH. SENDs and WRITEs also end when a later packet is acknowledged.
     pub(super) const fn has_answer(&self) -> bool {
         self.request.work.has_answer()
     }

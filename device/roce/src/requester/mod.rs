@@ -218,16 +218,19 @@ impl Requester {
         let exists = match request.work {
             Work::Send(SendEnd::Invalidate(_)) => reliable,
             Work::Send(_) | Work::Write(..) => true,
-            Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } => {
-                reliable && self.config.max_rd_atomic > 0
-            }
+            Work::Read(_)
+            | Work::CompareSwap { .. }
+            | Work::FetchAdd { .. }
+            | Work::AtomicWrite(_)
+            | Work::Flush(..) => reliable && self.config.max_rd_atomic > 0,
         };
-        let atomic = request.work.has_answer() && !request.work.is_read();
+        let flush = matches!(request.work, Work::Flush(..));
+        let word = request.work.is_atomic() || matches!(request.work, Work::AtomicWrite(_));
         if self.failed {
             Err(Rejected::Failed)
         } else if !exists {
             Err(Rejected::Operation)
-        } else if request.length > MESSAGE_MAX || (atomic && request.length != 8) {
+        } else if (request.length > MESSAGE_MAX && !flush) || (word && request.length != 8) {
             Err(Rejected::Length)
         } else if self.ledger.push(request) {
             Ok(())

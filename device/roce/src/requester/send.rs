@@ -127,7 +127,7 @@ impl Requester {
         let (psn, mtu) = (self.cursor, self.config.mtu);
         let request = &entry.request;
         let offset = entry.offset(psn, mtu);
-        let bytes = if entry.has_answer() { 0 } else { entry.bytes_at(psn, mtu) };
+        let bytes = if request.work.has_payload() { entry.bytes_at(psn, mtu) } else { 0 };
         let last = entry.has_answer() || psn == entry.span.last();
         let mut head = Head::new(self.config.transport, self.config.destination, psn);
         head.solicited = last && request.solicited && request.work.completes_a_receive();

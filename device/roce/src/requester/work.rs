@@ -1,6 +1,6 @@
 //! Work requests and their outcomes.
 
-use crate::wire::headers::{AtomicEth, Imm, Reth};
+use crate::wire::headers::{AtomicEth, Feth, Imm, Reth};
 use crate::wire::numbers::{Rkey, Srqn};
 use crate::wire::{Part, Request, SendEnd};
 
@@ -41,6 +41,10 @@ pub enum Work {
         /// The number to add.
         add: u64,
     },
+    /// ATOMIC WRITE of 8 bytes.
+    AtomicWrite(Remote),
+    /// FLUSH of as many bytes of memory as the request is long, which has no data.
+    Flush(Feth, Remote),
 }
 
 impl Work {
@@ -54,6 +58,17 @@ impl Work {
     #[must_use]
     pub const fn is_read(&self) -> bool {
         matches!(self, Self::Read(_))
+    }
+
+    /// Returns whether its answer is the old value of a word.
+    #[must_use]
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Returns whether its requests have a payload.
+    pub(super) const fn has_payload(&self) -> bool {
+        matches!(self, Self::Send(_) | Self::Write(..) | Self::AtomicWrite(_))
     }
 
     /// Returns whether its last packet may ask for a solicited event, because it completes a
@@ -82,6 +97,12 @@ impl Work {
             Self::FetchAdd { word: Remote { addr, key }, add } => {
                 Request::FetchAdd(AtomicEth { addr, key, swap_or_add: add, compare: 0 })
             }
+            Self::AtomicWrite(Remote { addr, key }) => {
+                Request::AtomicWrite(Reth { addr, key, length })
+            }
+            Self::Flush(feth, Remote { addr, key }) => {
+                Request::Flush(feth, Reth { addr, key, length })
+            }
         }
     }
 }
@@ -93,7 +114,7 @@ pub struct WorkRequest {
     pub id: u64,
     /// The operation.
     pub work: Work,
-    /// Length of the message in bytes; 8 for atomics.
+    /// Length of the message in bytes; 8 for atomics and ATOMIC WRITEs.
     pub length: u32,
     /// True if it asks for a solicited event at the receiver.
     pub solicited: bool,
@@ -110,7 +131,8 @@ pub struct WorkRequest {
 pub enum Rejected {
     /// The ledger is full.
     Full,
-    /// The message is too long, or an atomic does not have 8 bytes.
+    /// The message is too long (a FLUSH, which has no data, may have any length), or an atomic or
+    /// ATOMIC WRITE does not have 8 bytes.
     Length,
     /// The transport does not have the operation.
     Operation,

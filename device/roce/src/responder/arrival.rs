@@ -1,7 +1,7 @@
 //! The caller's tasks for packets, and their results.
 
 use super::held::Slot;
-use crate::wire::headers::{AtomicEth, Imm, Reth};
+use crate::wire::headers::{AtomicEth, Feth, Imm, Reth};
 use crate::wire::numbers::Srqn;
 use crate::wire::{Nak, SendEnd};
 
@@ -53,6 +53,10 @@ pub enum Arriving {
     CompareSwap(AtomicEth),
     /// A word to add to.
     FetchAdd(AtomicEth),
+    /// 8 bytes for a word, which must be stored at once.
+    AtomicWrite(Reth),
+    /// Memory in which all earlier writes must be visible.
+    Flush(Feth, Reth),
 }
 
 /// The result of the execution of a request.

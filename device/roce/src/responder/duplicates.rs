@@ -22,10 +22,10 @@ impl Responder {
                 true
             }
             Request::Read(reth) => self.resources.repeat_read(psn, reth, self.config.mtu),
-            Request::CompareSwap(_) | Request::FetchAdd(_) => {
-                self.resources.repeat_atomic(psn, request)
-            }
-            Request::Flush(..) | Request::AtomicWrite(_) => false,
+            Request::CompareSwap(_)
+            | Request::FetchAdd(_)
+            | Request::Flush(..)
+            | Request::AtomicWrite(_) => self.resources.repeat_whole(psn, request),
         };
         if !known {
             return Err(Discard::UnknownDuplicate);

@@ -6,7 +6,7 @@
 //! announced.
 
 use super::arrival::{Arrival, Arriving};
-use crate::wire::headers::{AtomicEth, Reth};
+use crate::wire::headers::Reth;
 use crate::wire::numbers::Srqn;
 use crate::wire::{Mtu, Part, Request};
 
@@ -111,14 +111,21 @@ impl Message {
                 Ok(whole(Arriving::Read(reth), mtu.packets(reth.length)))
             }
             Request::CompareSwap(atomic) => {
-                aligned(&atomic)?;
+                aligned(atomic.addr)?;
                 Ok(whole(Arriving::CompareSwap(atomic), 1))
             }
             Request::FetchAdd(atomic) => {
-                aligned(&atomic)?;
+                aligned(atomic.addr)?;
                 Ok(whole(Arriving::FetchAdd(atomic), 1))
             }
-            // FLUSH and ATOMIC WRITE are not supported.
+            Request::AtomicWrite(reth) if reth.length == 8 && bytes == 8 => {
+                aligned(reth.addr)?;
+                let accepted = whole(Arriving::AtomicWrite(reth), 1);
+                Ok(Accepted { arrival: Arrival { bytes, ..accepted.arrival }, ..accepted })
+            }
+            Request::Flush(feth, reth) if feth.is_valid() => {
+                Ok(whole(Arriving::Flush(feth, reth), 1))
+            }
             Request::Read(_) | Request::Flush(..) | Request::AtomicWrite(_) => Err(Invalid),
         }
     }
@@ -162,7 +169,7 @@ fn sum(at: u32, bytes: u32, limit: u32) -> Result<u32, Invalid> {
     at.checked_add(bytes).filter(|total| *total <= limit).ok_or(Invalid)
 }
 
-/// Checks that the word of an atomic is aligned (C9-129).
-fn aligned(atomic: &AtomicEth) -> Result<(), Invalid> {
-    if atomic.addr.is_multiple_of(8) { Ok(()) } else { Err(Invalid) }
+/// Checks that the word of an atomic or ATOMIC WRITE is aligned (C9-129).
+fn aligned(addr: u64) -> Result<(), Invalid> {
+    if addr.is_multiple_of(8) { Ok(()) } else { Err(Invalid) }
 }

@@ -105,13 +105,18 @@ impl Responder {
         Reply { head: self.head(psn), body: Body::Response(body), read: None }
     }
 
-    /// Returns one packet of the answer to a READ, or the answer to an atomic.
+    /// Returns one packet of the answer to a READ, or the answer to another request. A FLUSH and an
+    /// ATOMIC WRITE are answered like a READ of no bytes (rxe_resp.c, `send_read_response_ack`).
     fn answer(&self, resource: &Resource, from: Psn, psn: Psn) -> Reply {
         let aeth = Aeth::ack(self.msn);
         let head = self.head(psn);
         match resource.answer {
             Answer::Value(_, old) => {
                 let body = Body::Response(Response::Atomic(aeth, old));
+                Reply { head, body, read: None }
+            }
+            Answer::Empty(_) => {
+                let body = Body::Response(Response::Read(ReadPart::Only(aeth)));
                 Reply { head, body, read: None }
             }
             Answer::Memory(reth) => {

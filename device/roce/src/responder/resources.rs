@@ -1,5 +1,5 @@
-//! READs and atomics that have been accepted: requests whose answers are pending, and the latest
-//! answered requests, whose answers may have been lost.
+//! READs, atomics, ATOMIC WRITEs and FLUSHes that have been accepted: requests whose answers are
+//! pending, and the latest answered requests, whose answers may have been lost.
 //!
 //! The responder answers them in order. It answers a duplicate again before the pending requests.
 //! It does not send later answers again, because the requester asks for each missing answer.
@@ -12,7 +12,7 @@ use crate::queue::make_room;
 use crate::wire::headers::Reth;
 use crate::wire::{Mtu, Request};
 
-/// A READ or atomic.
+/// A request with an answer of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
     pub(super) span: Span,
@@ -31,6 +31,8 @@ pub(super) enum Answer {
     /// The request of an atomic, and the old value of its word, which is stored because an atomic
     /// is executed only once.
     Value(Request, u64),
+    /// The request of an ATOMIC WRITE or FLUSH, whose answer has no data.
+    Empty(Request),
 }
 
 /// The latest READs and atomics.
@@ -79,6 +81,7 @@ impl Resources {
         make_room(&mut self.entries, self.capacity);
         let answer = match (request, old) {
             (Request::Read(reth), _) => Answer::Memory(reth),
+            (Request::AtomicWrite(_) | Request::Flush(..), _) => Answer::Empty(request),
             (atomic, old) => Answer::Value(atomic, old.unwrap_or_default()),
         };
         let span = Span { first, count };
@@ -197,11 +200,13 @@ impl Resources {
         true
     }
 
-    /// Answers an atomic again. Returns whether it is still stored.
-    pub(super) fn repeat_atomic(&mut self, psn: Psn, request: Request) -> bool {
-        let same = |resource: &Resource| {
-            resource.span.first == psn
-                && matches!(resource.answer, Answer::Value(original, _) if original == request)
+    /// Answers a request again that is not a READ. Returns whether it is still stored.
+    pub(super) fn repeat_whole(&mut self, psn: Psn, request: Request) -> bool {
+        let same = |resource: &Resource| match resource.answer {
+            Answer::Value(original, _) | Answer::Empty(original) => {
+                resource.span.first == psn && original == request
+            }
+            Answer::Memory(_) => false,
         };
         let Some(at) = self.entries.iter().rposition(same) else { return false };
         self.repeat(at, psn);

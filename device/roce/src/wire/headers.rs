@@ -106,6 +106,36 @@ impl Deth {
     }
 }
 
-/// FLUSH extended header (A19): the memory that must be made visible or persistent.
+/// FLUSH extended header (A19): what must be done with memory. Bits 0 to 3 are its placement, and
+/// bits 4 and 5 select the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Feth(pub u32);
+
+impl Feth {
+    /// Makes the memory visible to all that access it.
+    pub const GLOBAL: u32 = 1 << 0;
+    /// Makes the memory persistent.
+    pub const PERSISTENT: u32 = 1 << 1;
+    /// Selects the whole region of the key instead of a range.
+    pub const REGION: u32 = 1 << 4;
+
+    /// Returns whether the header selects the whole region of the key. The address and the length
+    /// have no meaning then.
+    #[must_use]
+    pub const fn is_of_region(self) -> bool {
+        self.0 & Self::REGION != 0
+    }
+
+    /// Returns whether the memory must be made persistent.
+    #[must_use]
+    pub const fn is_persistent(self) -> bool {
+        self.0 & Self::PERSISTENT != 0
+    }
+
+    /// Returns whether the header has a placement and no bits without a meaning.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        let placement = Self::GLOBAL | Self::PERSISTENT;
+        self.0 & placement != 0 && self.0 & !(placement | Self::REGION) == 0
+    }
+}

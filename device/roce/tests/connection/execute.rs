@@ -4,7 +4,7 @@ use vrnic_roce::responder::{Arrival, Arriving, Verdict};
 use vrnic_roce::wire::headers::{AtomicEth, Imm, Reth};
 use vrnic_roce::wire::{Rkey, SendEnd};
 
-use crate::host::{Host, KEY, RECEIVE, Received};
+use crate::host::{BASE, Host, KEY, RECEIVE, Received};
 
 impl Host {
     /// Executes a request.
@@ -22,6 +22,20 @@ impl Host {
             }
             Arriving::FetchAdd(AtomicEth { addr, key, swap_or_add, .. }) => {
                 self.exchange(addr, key, |old| old.wrapping_add(swap_or_add))
+            }
+            Arriving::AtomicWrite(reth) => match self.remote(reth) {
+                Some(word) => {
+                    word.copy_from_slice(payload);
+                    self.executed_once += 1;
+                    Verdict::Executed
+                }
+                None => Verdict::Access,
+            },
+            Arriving::Flush(feth, reth) => {
+                let reth =
+                    if feth.is_of_region() { Reth { addr: BASE, length: 1, ..reth } } else { reth };
+                self.executed_once += 1;
+                if self.remote(reth).is_some() { Verdict::Executed } else { Verdict::Access }
             }
         }
     }

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use vrnic_packet::Nanos;
 use vrnic_roce::Discard;
 use vrnic_roce::requester::{Outcome, Work};
+use vrnic_roce::wire::headers::Feth;
 use vrnic_roce::wire::{Body, Nak, Part, ReadPart, Request, Response, SendEnd, Syndrome};
 use vrnic_simlink::Fate;
 
@@ -278,6 +280,48 @@ fn an_atomic_whose_answer_is_lost_is_executed_once() {
     assert_eq!(pair.hosts[1].bytes(word.addr, 8).expect("a word"), 7_u64.to_le_bytes());
     let counters = pair.hosts[1].responder().counters();
     assert!(counters.duplicates > 0 && counters.executed == 2, "{counters:?}");
+}
+
+/// The answers of an ATOMIC WRITE and a FLUSH are lost. Both are sent again, with the bytes of the
+/// ATOMIC WRITE, and are not executed again.
+#[test]
+fn an_atomic_write_and_a_flush_whose_answers_are_lost_are_executed_once() {
+    let mut pair = pair();
+    let mut lost = 0;
+    pair.links[1].rule(move |frame| {
+        lost += u32::from(is_read_answer(&parsed(frame).body));
+        if lost <= 2 { Fate::Drop } else { Fate::Pass }
+    });
+    let writes = count(&mut pair, 0, |body| matches!(body, Body::Request(Request::AtomicWrite(_))));
+    let word = remote(192 << 10);
+    pair.hosts[0].bytes(BASE, 8).expect("a word").copy_from_slice(&40_u64.to_le_bytes());
+    succeed(&mut pair, |host| {
+        host.post(work(1, Work::AtomicWrite(word), 8), BASE);
+        host.post(work(2, Work::Flush(Feth(Feth::GLOBAL), word), 8), 0);
+        2
+    });
+    assert_eq!(pair.hosts[1].bytes(word.addr, 8).expect("a word"), 40_u64.to_le_bytes());
+    assert_eq!((pair.hosts[1].executed_once, writes.get()), (2, 2));
+    let counters = pair.hosts[1].responder().counters();
+    assert!(counters.duplicates > 0 && counters.executed == 2, "{counters:?}");
+}
+
+/// No more of them are outstanding than `max_rd_atomic` says.
+#[test]
+fn atomic_writes_and_flushes_count_among_outstanding_reads() {
+    let mut pair = Pair::new(1, Options { max_rd_atomic: 3, ..Options::default() });
+    let requester = &mut pair.hosts[0].requester;
+    for id in 0..8 {
+        let flush = Work::Flush(Feth(Feth::GLOBAL), remote(0));
+        let work = if id % 2 == 0 {
+            work(id, Work::AtomicWrite(remote(0)), 8)
+        } else {
+            work(id, flush, 8)
+        };
+        requester.push(work).expect("room");
+    }
+    let sent: Vec<_> = std::iter::from_fn(|| requester.next(Nanos(0))).collect();
+    assert_eq!(sent.iter().map(|sent| sent.range.len()).collect::<Vec<_>>(), [8, 0, 8]);
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub(crate) struct Host {
     /// The local address of each work request: source, sink, or place of an old value.
     local: HashMap<u64, u64>,
     pub(crate) old_values: Vec<(u64, u64)>,
+    /// Number of ATOMIC WRITEs and FLUSHes that were executed.
+    pub(crate) executed_once: u32,
     /// The NAK with which the receiving half has failed.
     pub(crate) failed: Option<Nak>,
     pub(crate) discards: Discards,
@@ -135,6 +137,7 @@ impl Host {
             completions: Vec::new(),
             local: HashMap::new(),
             old_values: Vec::new(),
+            executed_once: 0,
             failed: None,
             discards: Discards::default(),
             requests: 0,

@@ -5,6 +5,7 @@
 //! later WRITEs are executed.
 
 use vrnic_roce::requester::{Completion, Outcome, Work, WorkRequest};
+use vrnic_roce::wire::headers::Feth;
 use vrnic_roce::wire::{Rkey, SendEnd};
 
 use crate::host::{BASE, Host, MEMORY, RECEIVE, Received, remote, work};
@@ -25,6 +26,8 @@ pub(crate) struct Model {
     memory: Vec<u8>,
     received: Vec<Received>,
     old_values: Vec<(u64, u64)>,
+    /// The number of ATOMIC WRITEs and FLUSHes.
+    executed_once: u32,
     /// Sinks and their expected bytes.
     sinks: Vec<(u64, Vec<u8>)>,
     /// The number of messages that use a receive, up to each work request.
@@ -66,7 +69,7 @@ impl Model {
         self.posted += 1;
         let source = rng.u64(SOURCE.start..SOURCE.end - u64::from(length));
         let imm = rng.u32(..).to_be_bytes();
-        let kinds = if mix == Mix::Unreliable { 4 } else { 8 };
+        let kinds = if mix == Mix::Unreliable { 4 } else { 10 };
         let request = match rng.u8(..kinds) {
             0 => work(id, Work::Send(SendEnd::Plain), length),
             1 => work(id, Work::Send(SendEnd::Imm(imm)), length),
@@ -79,9 +82,14 @@ impl Model {
                 // Small numbers, so that some comparisons succeed.
                 work(id, Work::CompareSwap { word, compare: rng.u64(..4), swap: rng.u64(..4) }, 8)
             }
-            _ => {
+            7 => {
                 let word = remote(WORDS + rng.u64(..4) * 8);
                 work(id, Work::FetchAdd { word, add: rng.u64(..2) }, 8)
+            }
+            8 => work(id, Work::AtomicWrite(remote(WORDS + rng.u64(..4) * 8)), 8),
+            _ => {
+                let region = if rng.bool() { Feth::REGION } else { 0 };
+                work(id, Work::Flush(Feth(Feth::GLOBAL | region), remote(source)), length)
             }
         };
         let solicited = rng.bool();
@@ -139,6 +147,11 @@ impl Model {
             Work::FetchAdd { word, add } => {
                 self.exchange(id, word.addr, |old| old.wrapping_add(add));
             }
+            Work::AtomicWrite(word) => {
+                self.slice(word.addr - BASE, 8).copy_from_slice(&bytes);
+                self.executed_once += 1;
+            }
+            Work::Flush(..) => self.executed_once += 1,
         }
     }
 
@@ -162,6 +175,7 @@ impl Model {
         assert_eq!(failed, None, "{:?}", host.requester);
         assert!(peer.received == self.received, "messages differ");
         assert_eq!(host.old_values, self.old_values);
+        assert_eq!(peer.executed_once, self.executed_once, "ATOMIC WRITEs and FLUSHes");
         let area = SOURCE.start as usize..TARGET.end as usize;
         assert!(peer.memory[area.clone()] == self.memory[area], "memory differs");
         assert_eq!(self.memory.len(), MEMORY);

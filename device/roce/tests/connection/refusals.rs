@@ -82,8 +82,14 @@ fn requests_out_of_place_or_of_wrong_length_are_refused() {
         &[(Request::Read(reth((1 << 31) + 1)), 0)],
         &[(Request::FetchAdd(atomic), 0)],
         &[(Request::CompareSwap(atomic), 0)],
-        &[(Request::Flush(Feth(1), reth(8)), 0)],
-        &[(Request::AtomicWrite(reth(8)), 8)],
+        // No placement, or bits without a meaning.
+        &[(Request::Flush(Feth(0), reth(8)), 0)],
+        &[(Request::Flush(Feth(1 | 2 << 4), reth(8)), 0)],
+        &[(Request::Flush(Feth(1 | 1 << 2), reth(8)), 0)],
+        &[(FIRST, 1024), (Request::Flush(Feth(1), reth(8)), 0)],
+        &[(Request::AtomicWrite(Reth { addr: BASE + 4, ..reth(8) }), 8)],
+        &[(Request::AtomicWrite(reth(4)), 8)],
+        &[(Request::AtomicWrite(reth(16)), 8)],
     ];
     for requests in cases {
         let mut pair = Pair::new(1, Options::default());
@@ -130,6 +136,8 @@ fn refusals_reach_the_work_request_and_end_the_queue() {
         (Work::Write(outside, None), 50, Outcome::RemoteAccess),
         (Work::Read(strange), 5000, Outcome::RemoteAccess),
         (Work::FetchAdd { word: strange, add: 1 }, 8, Outcome::RemoteAccess),
+        (Work::AtomicWrite(strange), 8, Outcome::RemoteAccess),
+        (Work::Flush(Feth(Feth::GLOBAL), strange), 50, Outcome::RemoteAccess),
         (Work::Send(SendEnd::Plain), RECEIVE + 1, Outcome::RemoteInvalidRequest),
     ];
     for (bad, length, outcome) in cases {

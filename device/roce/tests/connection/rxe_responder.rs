@@ -44,6 +44,8 @@ enum Resource {
     /// The memory, and the first packet that may be requested again.
     Read(Reth, Psn),
     Atomic(u64),
+    /// An ATOMIC WRITE or FLUSH.
+    Empty,
 }
 
 impl Rxe {
@@ -91,7 +93,8 @@ impl Rxe {
             Request::Read(reth) => Arriving::Read(reth),
             Request::CompareSwap(atomic) => Arriving::CompareSwap(atomic),
             Request::FetchAdd(atomic) => Arriving::FetchAdd(atomic),
-            Request::Flush(..) | Request::AtomicWrite(_) => return None,
+            Request::Flush(feth, reth) => Arriving::Flush(feth, reth),
+            Request::AtomicWrite(reth) => Arriving::AtomicWrite(reth),
         };
         let bytes = packet.payload.len() as u32;
         let (at, srqn, solicited) = (self.at, Srqn::default(), packet.head.solicited);
@@ -112,6 +115,12 @@ impl Rxe {
             }
             (Verdict::Executed, Arriving::Write(_, end)) => {
                 self.part(packet, end.is_some());
+            }
+            (Verdict::Executed, Arriving::AtomicWrite(_) | Arriving::Flush(..)) => {
+                self.executed(1, true);
+                self.ack_psn = self.expected;
+                self.remember(psn, 1, Resource::Empty);
+                self.answer_empty(psn);
             }
             (Verdict::Old(old), _) => {
                 self.executed(1, true);
@@ -170,6 +179,9 @@ impl Rxe {
                 let old = *old;
                 self.answer_atomic(psn, old);
             }
+            (Request::Flush(..) | Request::AtomicWrite(_), Some((_, _, Resource::Empty))) => {
+                self.answer_empty(psn);
+            }
             _ => {}
         }
     }
@@ -185,6 +197,10 @@ impl Rxe {
 
     fn answer_atomic(&mut self, psn: Psn, old: u64) {
         self.reply(psn, Response::Atomic(Aeth::ack(self.msn), old), None);
+    }
+
+    fn answer_empty(&mut self, psn: Psn) {
+        self.reply(psn, Response::Read(ReadPart::Only(Aeth::ack(self.msn))), None);
     }
 
     fn answer_read(&mut self, first: Psn, count: u32, reth: Reth, from: Psn) {

@@ -11,7 +11,7 @@ use vrnic_roce::requester::{
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Arrival, Arriving, Reply, Responder, Slot, Step, Verdict};
 use vrnic_roce::time::AckTimeout;
-use vrnic_roce::wire::headers::Reth;
+use vrnic_roce::wire::headers::{Feth, Reth};
 use vrnic_roce::wire::numbers::Srqn;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::syndrome::RnrTimer;
@@ -124,7 +124,11 @@ impl End {
             0..=1 => (Work::Send(SendEnd::Plain), u32::from(choices.byte()) * 8),
             2..=3 => (Work::Write(remote, None), u32::from(choices.byte()) * 8),
             4..=6 => (Work::Read(remote), u32::from(choices.byte()) * 8),
-            _ => (Work::FetchAdd { word: remote, add: 1 }, 8),
+            _ => match choices.below(3) {
+                0 => (Work::FetchAdd { word: remote, add: 1 }, 8),
+                1 => (Work::AtomicWrite(remote), 8),
+                _ => (Work::Flush(Feth(Feth::GLOBAL), remote), u32::from(choices.byte()) * 8),
+            },
         };
         let (signaled, fence) = (choices.once_in(2), choices.once_in(8));
         let (id, srqn) = (self.posted.len() as u64, Srqn::new(0));
@@ -171,7 +175,7 @@ impl End {
             }
             Ok(Effect::Old { id, .. }) => {
                 let request = known(id).expect("it has not completed");
-                assert!(request.work.has_answer() && !request.work.is_read());
+                assert!(request.work.is_atomic());
                 id
             }
             Ok(Effect::Nothing) | Err(_) => return,

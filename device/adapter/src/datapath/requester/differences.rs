@@ -88,7 +88,7 @@ impl Differences {
         send: &SendWqe,
     ) -> Option<Fault> {
         let class = send.opcode.info().class;
-        let answered = send.opcode.info().has_response();
+        let answered = send.opcode.info().has_answer();
         // A registration invalidates no key that a READ before it may use.
         let ends_keys = class == Class::Local && send.opcode != Opcode::RegMr;
         let waits = send.flags.contains(Flags::FENCE) || ends_keys;
@@ -116,7 +116,7 @@ impl Differences {
                 let fits = send.length <= self.own_mtu.min(self.peer_mtu);
                 (differ && !fits).then_some(Fault::AnswerLength)
             }
-            Class::Atomic | Class::Local => None,
+            Class::Atomic | Class::AtomicWrite | Class::Flush | Class::Local => None,
         }
     }
 }

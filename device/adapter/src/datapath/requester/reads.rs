@@ -71,7 +71,7 @@ impl<H: Host> Work<'_, H> {
         let waits = match send.opcode.info().class {
             _ if send.opcode.info().invalidate_sink => true,
             Class::Read => reads >= max_reads,
-            Class::Atomic => true,
+            Class::Atomic | Class::AtomicWrite | Class::Flush => true,
             _ => matches!(send.opcode, Opcode::LocalInv | Opcode::Transfer | Opcode::Await),
         };
         if waits || send.flags.contains(Flags::FENCE) {

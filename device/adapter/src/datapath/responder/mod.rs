@@ -8,8 +8,10 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`receives`] | taking the next receive |
+//! | [`flush`] | ATOMIC WRITE and FLUSH |
 //! | [`outcome`] | completions of receives, failures, the flush |
 
+pub mod flush;
 pub mod outcome;
 pub mod receives;
 
@@ -68,6 +70,25 @@ pub fn find<'a, H: Host>(
                 return Err(Refusal::Invalid);
             }
             add_remote(there, responder, side, &wanted(word, Access::REMOTE_ATOMIC))
+        }
+        Operation::AtomicWrite(word) => {
+            accepts_reads(responder)?;
+            if !word.addr.is_multiple_of(8) || inbound.length != 8 {
+                return Err(Refusal::Invalid);
+            }
+            add_remote(there, responder, side, &wanted(word, Access::REMOTE_WRITE))
+        }
+        Operation::Flush { memory, length, flags } => {
+            accepts_reads(responder)?;
+            flush::allowed(responder, flags)?;
+            let (remote, len) = flush::range(there, memory, length, flags);
+            let need = Access::FLUSH_GLOBAL;
+            add_remote(
+                there,
+                responder,
+                side,
+                &Wanted { remote, len, message: Some(inbound.number), need },
+            )
         }
     }
 }
@@ -135,9 +156,9 @@ pub fn end<H: Host>(
         }
         Operation::Read(remote)
         | Operation::FetchAdd { word: remote, .. }
-        | Operation::CompareSwap { word: remote, .. } => {
-            placed(there, inbound.number, remote, side)
-        }
+        | Operation::CompareSwap { word: remote, .. }
+        | Operation::AtomicWrite(remote)
+        | Operation::Flush { memory: remote, .. } => placed(there, inbound.number, remote, side),
     }
     Ok(None)
 }

@@ -97,6 +97,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             Class::Write => self.push(responder, Operation::Write(self.remote())),
             Class::Read => self.read(responder),
             Class::Atomic => self.atomic(responder),
+            Class::AtomicWrite => self.atomic_write(responder),
+            Class::Flush => self.flush(responder),
             // They involve no peer.
             Class::Local => Err(Stop::Local(Status::LocQpOpErr.into())),
         }
@@ -210,6 +212,29 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         target
             .write::<H>(&here.memory, 0, &old.to_le_bytes())
             .map_err(|_| Stop::denied(Denied::Memory))?;
+        Ok(None)
+    }
+
+    /// Executes an ATOMIC WRITE.
+    fn atomic_write(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
+        self.may_read()?;
+        let Self { here, there, .. } = *self;
+        let inbound = self.inbound(Operation::AtomicWrite(self.remote()));
+        let mut source = SgList::default();
+        source.add_source(here, self.qp.user(), self.send, self.raw).map_err(Stop::denied)?;
+        let mut bytes = [0; 8];
+        source.read::<H>(&here.memory, 0, &mut bytes).map_err(|_| Stop::denied(Denied::Memory))?;
+        there.act(|| responder::flush::atomic_write(there, responder, &inbound, bytes))?;
+        Ok(None)
+    }
+
+    /// Executes a FLUSH.
+    fn flush(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
+        self.may_read()?;
+        let Self { there, .. } = *self;
+        let operation = Operation::of(self.send).ok_or(Stop::Local(Status::LocQpOpErr.into()))?;
+        let inbound = self.inbound(operation);
+        there.act(|| responder::flush::flush(there, responder, &inbound))?;
         Ok(None)
     }
 

@@ -389,6 +389,11 @@ impl Tpt {
         Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
     }
 
+    /// Returns the first address of the region or window of a key, if it is valid.
+    pub fn first_address(&self, key: Key) -> Option<u64> {
+        self.entry(key.index()).and_then(Entry::load).map(|mr| mr.iova)
+    }
+
     /// Checks a remote access, like [`Self::check`], by a message that `user` receives. If the key
     /// is valid for one message, and the number of the message is not known,
     /// [`Self::touch_ahead`] must follow. The window of a command must be split by

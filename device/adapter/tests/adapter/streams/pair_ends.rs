@@ -195,6 +195,15 @@ fn own_mistakes_reset_the_connection() {
         a.post_send(&Wr::new(Opcode::Write, &[sge]).to(b.buffer, b.key));
         a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 5)]).to(b.buffer, b.key));
     });
+    // iWARP has no ATOMIC WRITEs and no FLUSHes.
+    let seen = same(|_, a, b| {
+        a.post_send(&Wr::new(Opcode::AtomicWrite, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    });
+    assert!(seen.contains("LocQpOpErr"), "{seen}");
+    let seen = same(|_, a, b| {
+        a.post_send(&Wr::new(Opcode::Flush, &[]).atomic(1, 8).to(b.buffer, b.key));
+    });
+    assert!(seen.contains("LocQpOpErr"), "{seen}");
     // In iWARP, immediate data cannot be a part of a SEND.
     let seen = same(|_, a, b| {
         b.post_recv(1, &[b.sge(0, 100)]);

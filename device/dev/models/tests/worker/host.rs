@@ -121,6 +121,10 @@ impl HeldMemory for Held<'_> {
         Err(Fault { addr, why: "no atomics here" })
     }
 
+    fn store(&self, addr: GuestAddr, _value: u64) -> Result<(), Fault> {
+        Err(Fault { addr, why: "no atomics here" })
+    }
+
     fn check(&self, _addr: GuestAddr, _len: u64, _write: bool) -> Result<(), Fault> {
         Ok(())
     }

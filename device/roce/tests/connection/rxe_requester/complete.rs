@@ -1,6 +1,6 @@
 //! Answers and time-outs of a requester like rxe's.
 
-use vrnic_roce::requester::{Completion, Outcome, WorkRequest};
+use vrnic_roce::requester::{Completion, Outcome, Work, WorkRequest};
 use vrnic_roce::time::rnr_delay;
 use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_roce::wire::{Nak, ReadPart, Response, Syndrome};
@@ -88,14 +88,19 @@ impl RxeRequester {
             _ if !fits => (self.fail(Outcome::BadResponse), None),
             Response::Read(part) => {
                 let acks = part.aeth().is_none_or(|aeth| is_ack(aeth.syndrome));
-                if !acks || !work.is_read() {
+                let is_empty = matches!(work, Work::AtomicWrite(_) | Work::Flush(..));
+                if !acks || !(work.is_read() || is_empty) {
                     return (self.fail(Outcome::BadResponse), None);
                 }
                 self.progressed();
+                if is_empty {
+                    self.end(answer);
+                    return (true, None);
+                }
                 self.place(answer)
             }
             Response::Atomic(aeth, value) => {
-                if !is_ack(aeth.syndrome) || !work.has_answer() || work.is_read() {
+                if !is_ack(aeth.syndrome) || !work.is_atomic() {
                     return (self.fail(Outcome::BadResponse), None);
                 }
                 let id = wqe.request.id;

@@ -1,6 +1,6 @@
 //! The next packet of a requester like rxe's.
 
-use vrnic_roce::requester::{Transmit, Work, WorkRequest};
+use vrnic_roce::requester::{Remote, Transmit, Work, WorkRequest};
 use vrnic_roce::time::AckTimeout;
 use vrnic_roce::wire::headers::{AtomicEth, Reth};
 use vrnic_roce::wire::opcode::Transport;
@@ -50,7 +50,8 @@ impl RxeRequester {
         let request = wqe.request;
         let answered = request.work.has_answer();
         let left = request.length - wqe.done;
-        let bytes = if answered { 0 } else { left.min(mtu.bytes()) };
+        let has_payload = !answered || matches!(request.work, Work::AtomicWrite(_));
+        let bytes = if has_payload { left.min(mtu.bytes()) } else { 0 };
         let (first, last) = (answered || wqe.done == 0, answered || bytes == left);
         let mut head = Head::new(Transport::Rc, self.config.destination, psn);
         head.migrated = false;
@@ -62,7 +63,8 @@ impl RxeRequester {
         let range = wqe.done..wqe.done + bytes;
         let count = if request.work.is_read() { mtu.packets(left) } else { 1 };
         if first {
-            (wqe.first, wqe.last) = (psn, psn.plus(mtu.packets(left) - 1));
+            let count = if answered { count } else { mtu.packets(left) };
+            (wqe.first, wqe.last) = (psn, psn.plus(count - 1));
         }
         wqe.done += bytes;
         wqe.state = if last { State::Pending } else { State::Processing };
@@ -113,6 +115,12 @@ fn body(request: &WorkRequest, done: u32, first: bool, last: bool) -> Request {
         Work::FetchAdd { word, add } => {
             let (addr, key) = (word.addr, word.key);
             Request::FetchAdd(AtomicEth { addr, key, swap_or_add: add, compare: 0 })
+        }
+        Work::AtomicWrite(Remote { addr, key }) => {
+            Request::AtomicWrite(Reth { addr, key, length: left })
+        }
+        Work::Flush(feth, Remote { addr, key }) => {
+            Request::Flush(feth, Reth { addr, key, length: left })
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use vrnic_abi::Key;
 use vrnic_abi::qp::Type;
-use vrnic_abi::sq::Flags;
+use vrnic_abi::sq::{Flags, FlushFlags};
 use vrnic_roce::requester::{Remote, Work, WorkRequest};
 use vrnic_roce::responder::{Arrival, Arriving, Verdict};
 use vrnic_roce::wire::SendEnd;
+use vrnic_roce::wire::headers::Feth;
 use vrnic_roce::wire::numbers::{Rkey, Srqn};
 
 use crate::datapath::inbound::{self, Inbound, Operation};
@@ -21,6 +22,8 @@ pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option
         return None;
     }
     let remote = |at: inbound::Remote| Remote { addr: at.addr, key: Rkey(at.key.get()) };
+    // CAST: a message has at most 2^31 bytes.
+    let mut length = u32::try_from(send.length).unwrap_or(u32::MAX);
     let work = match Operation::of(send)? {
         Operation::Send => Work::Send(send.imm().map_or(SendEnd::Plain, SendEnd::Imm)),
         Operation::SendInvalidate(key) => Work::Send(SendEnd::Invalidate(Rkey(key.get()))),
@@ -30,6 +33,11 @@ pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option
         Operation::CompareSwap { word, compare, swap } => {
             Work::CompareSwap { word: remote(word), compare, swap }
         }
+        Operation::AtomicWrite(word) => Work::AtomicWrite(remote(word)),
+        Operation::Flush { memory, flags, length: bytes } => {
+            length = bytes;
+            Work::Flush(Feth(u32::try_from(flags.bits()).ok()?), remote(memory))
+        }
     };
     let srqn = match qp.kind {
         Type::XrcIni => Srqn::new(SendWqe::xrc_srqn(raw).get()),
@@ -38,8 +46,7 @@ pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option
     Some(WorkRequest {
         id: send.index.into(),
         work,
-        // CAST: a message has at most 2^31 bytes.
-        length: u32::try_from(send.length).unwrap_or(u32::MAX),
+        length,
         solicited: send.flags.contains(Flags::SOLICITED),
         signaled: qp.signal_all || send.flags.contains(Flags::SIGNALED),
         fence: send.flags.contains(Flags::FENCE),
@@ -86,6 +93,15 @@ impl Message {
                 let add = word.swap_or_add;
                 let word = remote(word.addr, word.key.0);
                 (Operation::FetchAdd { word, add }, 8, None, true)
+            }
+            Arriving::AtomicWrite(reth) => {
+                let word = remote(reth.addr, reth.key.0);
+                (Operation::AtomicWrite(word), u64::from(reth.length), None, true)
+            }
+            Arriving::Flush(feth, reth) => {
+                let (memory, length) = (remote(reth.addr, reth.key.0), reth.length);
+                let flags = FlushFlags::from_bits_retain(feth.0.into());
+                (Operation::Flush { memory, length, flags }, 0, None, true)
             }
         };
         let inbound = Inbound {

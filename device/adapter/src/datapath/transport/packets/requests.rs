@@ -13,7 +13,7 @@ use super::frames;
 use super::message::{Message, verdict};
 use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::refusal::Refusal;
-use crate::datapath::responder::{self, outcome};
+use crate::datapath::responder::{self, flush, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
@@ -200,12 +200,23 @@ impl<H: Host> Half<'_, H> {
             there.turn.step(Counter::RxPkts);
             there.turn.add(Counter::RxBytes, payload.len() as u64);
             let operation = &message.inbound.operation;
-            let ended = if operation.is_atomic() {
-                let old = responder::atomic(&there, self.responder, &message.inbound)?;
-                there.turn.step(operation.executed());
-                return Ok(Some(old));
-            } else {
-                place(&there, self.responder, &message, payload)?
+            let ended = match operation {
+                Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
+                    let old = responder::atomic(&there, self.responder, &message.inbound)?;
+                    there.turn.step(operation.executed());
+                    return Ok(Some(old));
+                }
+                Operation::AtomicWrite(_) => {
+                    let bytes = payload.try_into().map_err(|_| Refusal::Invalid)?;
+                    flush::atomic_write(&there, self.responder, &message.inbound, bytes)?;
+                    there.turn.moved(8);
+                    None
+                }
+                Operation::Flush { .. } => {
+                    flush::flush(&there, self.responder, &message.inbound)?;
+                    None
+                }
+                _ => place(&there, self.responder, &message, payload)?,
             };
             if message.ends {
                 there.turn.step(operation.executed());

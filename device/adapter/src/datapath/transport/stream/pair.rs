@@ -50,7 +50,7 @@ pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     let place = Tagged { stag: Stag(send.rkey.get()), to: send.raddr };
     let info = send.opcode.info();
     let operation = match info.class {
-        Class::Write => Operation::Write(place),
+        Class::Write | Class::AtomicWrite | Class::Flush => Operation::Write(place),
         Class::Read => Operation::Read(place),
         Class::Atomic => {
             let op = AtomicOp::FetchAdd { add: 0, mask: 0 };
@@ -64,11 +64,13 @@ pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     (cause, error_of(outcome(cause)).map_or(Status::FatalErr, |error| error.status))
 }
 
-/// Returns whether a connection can carry a work request. It cannot carry commands, or immediate
-/// data of SENDs: in iWARP, immediate data is a message that takes a receive of its own.
+/// Returns whether a connection can carry a work request. It cannot carry commands, ATOMIC WRITEs,
+/// FLUSHes, or immediate data of SENDs: in iWARP, immediate data is a message that takes a receive
+/// of its own.
 pub(crate) fn carries(send: &SendWqe) -> bool {
     let info = send.opcode.info();
-    !info.command && (send.imm().is_none() || info.class == Class::Write)
+    let of_roce = matches!(info.class, Class::AtomicWrite | Class::Flush);
+    !info.command && !of_roce && (send.imm().is_none() || info.class == Class::Write)
 }
 
 /// Sends something to a peer that has not answered for long, so that TCP finds out whether it is

@@ -87,6 +87,7 @@ impl<H: Host> Sending<'_, H> {
                 let op = AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask };
                 Work::Atomic(tagged(word), op)
             }
+            Operation::AtomicWrite(_) | Operation::Flush { .. } => return None,
         };
         Some(WorkRequest {
             id: send.index.into(),
