@@ -85,8 +85,10 @@ bitflags! {
         /// [`QpReqFlags::NO_SQ_KEYS`], [`QpReqFlags::WINDOWS_ONLY`], `NO_LOCAL_READ` in
         /// [`MrReq::flags`], and `SAME_KEY` of bindings, of the device.
         const KEY_OPTIONS = 1 << 11;
+        /// The work requests ATOMIC_WRITE and FLUSH, of the device.
+        const FLUSH = 1 << 12;
         /// [`METHOD_START`], of an iWARP device.
-        const START_RDMA = 1 << 15;
+        const START_RDMA = 1 << 13;
     }
 }
 

@@ -99,6 +99,10 @@ impl DeviceAttr {
     /// A message that finds no receive is refused for a while (RNR NAK).
     pub(crate) const RNR_NAK: DeviceCaps = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN;
 
+    /// Programs may use ATOMIC WRITE and FLUSH, but FLUSH not for persistent memory.
+    pub(crate) const FLUSH: DeviceCaps = bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE
+        | bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL;
+
     /// Fills the core's struct, which starts zeroed.
     pub(super) fn write_to(&self, out: &mut bindings::ib_device_attr, guid: u64) {
         out.fw_ver = self.fw_ver;

@@ -92,6 +92,7 @@ fn answer(
     features.set(Features::HOLDING_CQ, caps.has(DeviceFeatures::HOLDING_CQ));
     features.set(Features::KEY_OPTIONS, caps.has(DeviceFeatures::KEY_OPTIONS));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
+    features.set(Features::FLUSH, caps.has(DeviceFeatures::FLUSH));
     features.set(Features::SPREADS, ctx.has_work_queues());
     let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
     features.set(Features::TOE, iwarp);

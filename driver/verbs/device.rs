@@ -76,7 +76,8 @@ impl Operations for Verbs {
             more: DeviceAttr::CURRENT_STATE
                 | DeviceAttr::PORT_ACTIVE_EVENT
                 | DeviceAttr::SYSTEM_GUID
-                | if roce { DeviceAttr::RNR_NAK } else { 0 },
+                | if roce { DeviceAttr::RNR_NAK } else { 0 }
+                | if caps.has(DeviceFeatures::FLUSH) { DeviceAttr::FLUSH } else { 0 },
         })
     }
 

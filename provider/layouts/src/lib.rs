@@ -73,6 +73,18 @@ impl Layout {
         self.qp_size - 16
     }
 
+    /// Returns whether `ibv_qp_ex` has the field `wr_atomic_write`.
+    #[must_use]
+    pub const fn has_atomic_write(&self) -> bool {
+        *self.releases.start() >= 44
+    }
+
+    /// Returns whether `ibv_qp_ex` has the field `wr_flush`.
+    #[must_use]
+    pub const fn has_flush(&self) -> bool {
+        *self.releases.start() >= 45
+    }
+
     /// Returns the operations in `verbs_context_ops`.
     #[must_use]
     pub const fn ops(&self) -> usize {

@@ -92,6 +92,11 @@ impl Context {
         own.map(|own| &**own).ok_or(Errno::INVAL)
     }
 
+    /// Returns the features of the kernel module.
+    pub(super) fn features(&self) -> Features {
+        self.features
+    }
+
     /// Returns an error if the kernel module lacks a feature.
     pub(super) fn needs(&self, feature: Features) -> Result<(), Errno> {
         if self.features.contains(feature) { Ok(()) } else { Err(Errno::OPNOTSUPP) }

@@ -69,13 +69,15 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
     };
     let (pd, kind) = (attr.pd, attr.qp_type);
     let plain: *mut c::ibv_qp_init_attr = std::ptr::from_mut(attr).cast();
+    // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
+    let features = unsafe { Context::of((*pd).context) }?.features();
     // SAFETY: the caller passes attributes whose objects are live. The extended struct begins as
     // the plain one does, so libibverbs too passes it on.
     let qp =
         unsafe { try_create(pd, &mut *plain, QpExtras { max_headers, ..QpExtras::default() }) }?;
     if let Some(operations) = operations
         // SAFETY: just made.
-        && let Err(error) = unsafe { wr::set_up(qp, kind, operations) }
+        && let Err(error) = unsafe { wr::set_up(qp, kind, operations, features) }
     {
         // SAFETY: just made, and no code knows it. If that fails, the kernel destroys it with the
         // context.

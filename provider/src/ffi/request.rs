@@ -91,7 +91,7 @@ impl Message {
 
     const fn new(opcode: Opcode) -> Self {
         let info = opcode.info();
-        let remote = matches!(info.class, Class::Write | Class::Read);
+        let remote = matches!(info.class, Class::Write | Class::Read | Class::AtomicWrite);
         Self { opcode, imm: info.immediate, remote }
     }
 
@@ -173,7 +173,8 @@ pub(super) unsafe fn translate(
     request: &c::ibv_send_wr,
 ) -> Result<(SendHeader, Option<AtomicSeg>), PostError> {
     let opcode = match request.opcode {
-        c::IBV_WR_TSO | c::IBV_WR_DRIVER1 | c::IBV_WR_FLUSH | c::IBV_WR_ATOMIC_WRITE => {
+        // A request of this interface has no place for the operands of a FLUSH.
+        c::IBV_WR_TSO | c::IBV_WR_DRIVER1 | c::IBV_WR_FLUSH => {
             return Err(PostError::Unsupported);
         }
         KERNEL_WR_OPCODES.. => None,

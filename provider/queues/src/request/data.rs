@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vrnic_abi::sq::{AtomicSeg, Opcode, Sge};
+use vrnic_abi::sq::{AtomicSeg, Class, Opcode, Sge};
 use zerocopy::transmute;
 
 use super::{PostError, SendLimits};
@@ -20,7 +20,8 @@ pub enum Data<'a> {
     Segments(&'a [Sge]),
     /// The data itself, in pieces. They may be freed once the request is posted.
     Inline(&'a [&'a [u8]]),
-    /// An atomic's operands, and the memory for the old value.
+    /// An atomic's operands, and the memory for the old value; or those of a FLUSH, which has no
+    /// memory.
     Atomic(AtomicSeg, &'a [Sge]),
 }
 
@@ -31,7 +32,7 @@ impl Data<'_> {
         match self {
             Self::Segments(segments) => segment_count(segments, limits.max_sge),
             Self::Inline(pieces) => inline_count(pieces, opcode, limits.max_inline),
-            Self::Atomic(_, segments) => atomic_count(segments, limits.max_sge),
+            Self::Atomic(_, segments) => atomic_count(segments, opcode, limits.max_sge),
         }
     }
 
@@ -55,16 +56,19 @@ pub(super) fn segment_count(segments: &[Sge], max: u32) -> Result<u16, PostError
     u16::try_from(segments.len()).map_err(|_| PostError::Segments)
 }
 
-/// Returns the number of segments of an atomic, which must be one.
-fn atomic_count(segments: &[Sge], max: u32) -> Result<u16, PostError> {
+/// Returns the number of segments of an atomic, which must be one, or of a FLUSH, which has none.
+fn atomic_count(segments: &[Sge], opcode: Opcode, max: u32) -> Result<u16, PostError> {
+    let right = if opcode == Opcode::Flush { 0 } else { 1 };
     segment_count(segments, max.min(1))
-        .and_then(|count| if count == 1 { Ok(count) } else { Err(PostError::Segments) })
+        .and_then(|count| if count == right { Ok(count) } else { Err(PostError::Segments) })
 }
 
 fn inline_count(pieces: &[&[u8]], opcode: Opcode, max: u32) -> Result<u16, PostError> {
     if !opcode.info().may_be_inline() {
         return Err(PostError::Inline);
     }
+    // Each entry has room for the 8 bytes of an ATOMIC WRITE.
+    let max = if opcode.info().class == Class::AtomicWrite { max.max(8) } else { max };
     let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
     let fits = length.filter(|length| *length <= max as usize);
     fits.and_then(|length| u16::try_from(length).ok()).ok_or(PostError::Inline)

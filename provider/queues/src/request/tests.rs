@@ -187,3 +187,19 @@ proptest! {
         prop_assert!(body[end..].iter().all(|byte| *byte == 0xff));
     }
 }
+
+#[test]
+fn an_atomic_write_always_has_room_for_its_word_and_a_flush_has_no_segments() {
+    let word: [&[u8]; 1] = [&[1; 8]];
+    let inline = Payload::Plain(Data::Inline(&word));
+    assert_eq!(inline.count(Opcode::AtomicWrite, limits(1, 0)), Ok(8));
+    assert_eq!(inline.count(Opcode::Write, limits(1, 0)), Err(PostError::Inline));
+    let long: [&[u8]; 1] = [&[1; 9]];
+    let long = Payload::Plain(Data::Inline(&long));
+    assert_eq!(long.count(Opcode::AtomicWrite, limits(1, 0)), Err(PostError::Inline));
+    let one = [sge(0)];
+    let flush = |segments| Payload::Plain(Data::Atomic(operands(), segments));
+    assert_eq!(flush(&[]).count(Opcode::Flush, limits(1, 0)), Ok(0));
+    assert_eq!(flush(&one).count(Opcode::Flush, limits(1, 0)), Err(PostError::Segments));
+    assert_eq!(flush(&[]).count(Opcode::FetchAdd, limits(1, 0)), Err(PostError::Segments));
+}

@@ -14,6 +14,7 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use vrnic_abi::qp::Type;
+use vrnic_abi::uverbs::Features;
 use vrnic_queues::qp::QueuePair;
 
 use self::opcode::offered;
@@ -33,6 +34,7 @@ pub(super) unsafe fn set_up(
     qp: *mut c::ibv_qp,
     kind: c::ibv_qp_type,
     operations: u64,
+    features: Features,
 ) -> Result<(), Errno> {
     let offered = match kind {
         c::IBV_QPT_UD => offered(Type::Ud),
@@ -42,6 +44,7 @@ pub(super) unsafe fn set_up(
         c::IBV_QPT_RAW_PACKET => offered(Type::RawPacket),
         _ => 0,
     };
+    let offered = offered & !opcode::absent(layout(), features);
     let operations = u32::try_from(operations).map_err(|_| Errno::OPNOTSUPP)?;
     if operations & !offered != 0 {
         return Err(Errno::OPNOTSUPP);

@@ -5,7 +5,9 @@ use std::ffi::c_void;
 
 use rustix::io::Errno;
 use vrnic_abi::qp::Type;
-use vrnic_abi::sq::{AtomicSeg, BindMwSeg, MemFlags, Opcode};
+use vrnic_abi::sq::{AtomicSeg, BindMwSeg, FlushFlags, MemFlags, Opcode};
+use vrnic_abi::uverbs::Features;
+use vrnic_layouts::Layout;
 use vrnic_queues::layout::WqeHeader;
 use vrnic_queues::request::{Data, Payload, SendHeader};
 
@@ -42,6 +44,10 @@ macro_rules! operations {
                 IBV_WR_BIND_MW, IBV_WC_BIND_MW, wr_bind_mw = bind_mw;
             Segment: IBV_QP_EX_WITH_TSO,
                 IBV_WR_TSO, IBV_WC_TSO, wr_send_tso = send_tso;
+            AtomicWrite: IBV_QP_EX_WITH_ATOMIC_WRITE,
+                IBV_WR_ATOMIC_WRITE, IBV_WC_ATOMIC_WRITE, wr_atomic_write = atomic_write;
+            Flush: IBV_QP_EX_WITH_FLUSH,
+                IBV_WR_FLUSH, IBV_WC_FLUSH, wr_flush = flush;
         }
     };
 }
@@ -57,6 +63,15 @@ macro_rules! check_numbers {
     };
 }
 operations!(check_numbers);
+
+/// Returns the operations that not every device and not every layout of `ibv_qp_ex` has, and that
+/// are absent here.
+pub(super) fn absent(layout: &Layout, features: Features) -> u32 {
+    let device = features.contains(Features::FLUSH);
+    let absent = |has: bool, bit| if device && has { 0 } else { bit };
+    absent(layout.has_atomic_write(), c::IBV_QP_EX_WITH_ATOMIC_WRITE)
+        | absent(layout.has_flush(), c::IBV_QP_EX_WITH_FLUSH)
+}
 
 /// Returns the operations that queue pairs of this type have.
 pub(super) fn offered(kind: Type) -> u32 {
@@ -137,6 +152,63 @@ functions! {
     fetch_add(rkey: u32, raddr: u64, add: u64):
         FetchAdd { raddr, rkey }
         Some(AtomicSeg { swap_add: add.into(), compare: 0.into() });
+}
+
+unsafe extern "C" fn atomic_write(
+    qp: *mut c::ibv_qp_ex,
+    rkey: u32,
+    raddr: u64,
+    word: *const c_void,
+) {
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
+    if let Some((header, state)) = unsafe { begin(qp, Opcode::AtomicWrite) } {
+        // SAFETY: 8 readable bytes of the caller, by libibverbs' promise; they may be unaligned.
+        let bytes: [u8; 8] = unsafe { word.cast::<[u8; 8]>().read_unaligned() };
+        state.begin(SendHeader { raddr, rkey, ..header }, None);
+        state.set_inline(&[&bytes]);
+    }
+}
+
+unsafe extern "C" fn flush(
+    qp: *mut c::ibv_qp_ex,
+    rkey: u32,
+    raddr: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
+) {
+    // SAFETY: programs call this after `wr_start`, by which this thread has the lock of the queue
+    // pair.
+    if let Some((header, state)) = unsafe { begin(qp, Opcode::Flush) } {
+        let Some(operands) = flush_operands(length, placement, level) else {
+            state.finish();
+            return state.fail(Errno::INVAL);
+        };
+        state.begin(SendHeader { raddr, rkey, ..header }, Some(operands));
+        state.set_segments(&[]);
+    }
+}
+
+/// Returns the operands of a FLUSH, or `None` if they are not valid.
+fn flush_operands(length: usize, placement: u8, level: u8) -> Option<AtomicSeg> {
+    const _: () = {
+        assert!(FlushFlags::GLOBAL.bits() == c::IBV_FLUSH_GLOBAL as u64);
+        assert!(FlushFlags::PERSISTENT.bits() == c::IBV_FLUSH_PERSISTENT as u64);
+    };
+    let known = FlushFlags::GLOBAL | FlushFlags::PERSISTENT;
+    let placement = FlushFlags::from_bits(placement.into())?;
+    if placement.is_empty() || !known.contains(placement) {
+        return None;
+    }
+    let (region, length) = match u32::from(level) {
+        c::IBV_FLUSH_RANGE => (FlushFlags::empty(), u32::try_from(length).ok()?),
+        // The length has no meaning.
+        c::IBV_FLUSH_MR => (FlushFlags::REGION, 0),
+        _ => return None,
+    };
+    let swap_add = (placement | region).bits().into();
+    Some(AtomicSeg { swap_add, compare: u64::from(length).into() })
 }
 
 unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
