@@ -14,7 +14,7 @@ const GROUPS: &[&str] = &["data", "inline", "order", "stress", "hostile"];
 
 /// Groups for which the place of the send queues makes little difference. They use device memory
 /// only. A case checks that there are no other groups.
-const ANY_PLACE: [&str; 29] = [
+const ANY_PLACE: [&str; 30] = [
     "segments",
     "queues",
     "credits",
@@ -23,6 +23,7 @@ const ANY_PLACE: [&str; 29] = [
     "direct",
     "loopback",
     "atomics",
+    "flush",
     "events",
     "extended",
     "rnr",

@@ -34,6 +34,7 @@ const UNFIT: [(Way, &[&str]); 2] = [
             "datagrams/longest",
             "datagrams/operations_they_lack",
             "mistakes/read_with_another_path_mtu",
+            "atomics/atomic_write",
         ],
     ),
 ];

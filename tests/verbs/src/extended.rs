@@ -39,6 +39,9 @@ const ALL: u32 = WRITES
     | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | ffi::IBV_QP_EX_WITH_SEND_WITH_INV;
 
+/// Operations that not all devices with reliable connections have.
+const OPTIONAL: u32 = ffi::IBV_QP_EX_WITH_ATOMIC_WRITE | ffi::IBV_QP_EX_WITH_FLUSH;
+
 /// `ibv_create_cq_ex`. The result is also an `ibv_cq`.
 pub(crate) fn create_cq(
     context: &Context,
@@ -140,7 +143,7 @@ unsafe fn completion(cq: *mut ffi::ibv_cq_ex) -> io::Result<Wc> {
     }
 }
 
-/// `ibv_create_qp_ex`, for all operations of its type.
+/// `ibv_create_qp_ex`, for all operations of its type that the device has.
 ///
 /// # Safety
 /// PD and CQs must be live.
@@ -158,6 +161,16 @@ pub(crate) unsafe fn create_qp(
         _ => ALL,
     };
     attr.send_ops_flags = operations.into();
+    if matches!(init.qp_type, ffi::IBV_QPT_RC | ffi::IBV_QPT_XRC_SEND) {
+        attr.send_ops_flags |= u64::from(OPTIONAL);
+        // SAFETY: by the caller's promise.
+        match unsafe { create_with(attr, init) } {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                attr.send_ops_flags = operations.into();
+            }
+            result => return result,
+        }
+    }
     // SAFETY: by the caller's promise.
     unsafe { create_with(attr, init) }
 }

@@ -67,6 +67,10 @@ pub enum Op {
     SendInv = ffi::IBV_WR_SEND_WITH_INV,
     /// Sends a large TCP segment in several frames; only QPs of raw packets have it.
     Tso = ffi::IBV_WR_TSO,
+    /// Stores 8 bytes at once.
+    AtomicWrite = ffi::IBV_WR_ATOMIC_WRITE,
+    /// Makes earlier writes visible. Only the extended interface has it.
+    Flush = ffi::IBV_WR_FLUSH,
 }
 
 impl Op {
@@ -90,6 +94,8 @@ impl Op {
             Self::FetchAdd => wc_opcode::FETCH_ADD,
             Self::LocalInv => wc_opcode::LOCAL_INV,
             Self::Tso => ffi::IBV_WC_TSO,
+            Self::AtomicWrite => ffi::IBV_WC_ATOMIC_WRITE,
+            Self::Flush => ffi::IBV_WC_FLUSH,
         }
     }
 
@@ -106,6 +112,8 @@ impl Op {
             Self::LocalInv => "local_inv",
             Self::SendInv => "send_inv",
             Self::Tso => "tso",
+            Self::AtomicWrite => "atomic_write",
+            Self::Flush => "flush",
         }
     }
 }
@@ -129,8 +137,9 @@ pub struct SendWr {
     pub imm: u32,
     pub raddr: u64,
     pub rkey: u32,
-    /// The value to compare with, or to add.
+    /// The value to compare with, or to add; the number of bytes of a FLUSH.
     pub compare_add: u64,
+    /// The value to swap in; the placement (bits 0 to 3) and the level (bits 4 and 5) of a FLUSH.
     pub swap: u64,
     /// The destination of a datagram.
     pub to: Option<Destination>,

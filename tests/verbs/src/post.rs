@@ -115,6 +115,18 @@ unsafe fn build(qp: *mut ffi::ibv_qp_ex, request: &SendWr, path: Option<&Ah>) ->
             Op::FetchAdd => {
                 (*qp).wr_atomic_fetch_add.ok_or_else(missing)?(qp, rkey, raddr, compare_add);
             }
+            Op::AtomicWrite => {
+                let call = (*qp).wr_atomic_write.ok_or_else(missing)?;
+                let word = request.sges.first().ok_or_else(missing)?.addr;
+                call(qp, rkey, raddr, std::ptr::with_exposed_provenance(word as usize));
+                return set_destination(qp, request, path);
+            }
+            Op::Flush => {
+                let call = (*qp).wr_flush.ok_or_else(missing)?;
+                let (placement, level) = (request.swap & 0xf, request.swap >> 4);
+                call(qp, rkey, raddr, compare_add as usize, placement as u8, level as u8);
+                return set_destination(qp, request, path);
+            }
             Op::LocalInv => {
                 (*qp).wr_local_inv.ok_or_else(missing)?(qp, rkey);
                 return Ok(());

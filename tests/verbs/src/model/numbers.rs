@@ -11,7 +11,9 @@ pub mod access {
     pub const REMOTE_ATOMIC: u32 = ffi::IBV_ACCESS_REMOTE_ATOMIC;
     pub const MW_BIND: u32 = ffi::IBV_ACCESS_MW_BIND;
     pub const ZERO_BASED: u32 = ffi::IBV_ACCESS_ZERO_BASED;
-    /// All rights of a peer, and local writes.
+    pub const FLUSH_GLOBAL: u32 = ffi::IBV_ACCESS_FLUSH_GLOBAL;
+    pub const FLUSH_PERSISTENT: u32 = ffi::IBV_ACCESS_FLUSH_PERSISTENT;
+    /// All rights of a peer but those of FLUSH, and local writes.
     pub const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 }
 

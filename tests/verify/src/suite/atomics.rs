@@ -1,4 +1,4 @@
-//! Compare-and-swap and fetch-and-add.
+//! Compare-and-swap, fetch-and-add, and atomic write.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,9 @@ use anyhow::{Result, ensure};
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Region, Side};
+use super::flush::{FLUSHABLE, fails};
 use crate::rpc::values::Stream;
-use vrnic_verbs::model::{Op, SendWr, Status};
+use vrnic_verbs::model::{Op, SendWr, Status, access};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -16,6 +17,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("atomics/fetch_add_of_two_peers", fetch_add_contended),
         Case::new("atomics/cmp_swp_of_two_peers", cmp_swp_contended),
         Case::new("atomics/fetch_add_against_processor", against_processor),
+        Case::new("atomics/atomic_write", atomic_write),
+        Case::new("atomics/atomic_write_refused", atomic_write_refused),
     ]
 }
 
@@ -75,6 +78,34 @@ fn cmp_swp(env: &Env) -> Result<()> {
         expect_words(&far, want)?;
     }
     Ok(())
+}
+
+/// Stores a word, which the peer gets after the bytes of a WRITE before it.
+fn atomic_write(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::default())?;
+    let (near, far) = regions(&link)?;
+    for value in [0x0123_4567_89ab_cdef, 0, u64::MAX] {
+        near.set_word(0, value)?;
+        let request = Side::request(Op::AtomicWrite, 70, &[near.part(0, 8)]);
+        let wc = link.a.run(request.at(far.addr + 8, far.rkey), Status::Success)?;
+        ensure!(wc.opcode == Op::AtomicWrite.wc_opcode(), "opcode {}", wc.opcode);
+        expect_words(&far, value)?;
+    }
+    link.prove()
+}
+
+/// Returns an ATOMIC WRITE of the first word to this place.
+fn word(near: &Region, addr: u64, rkey: u32) -> SendWr {
+    Side::request(Op::AtomicWrite, 70, &[near.part(0, 8)]).at(addr, rkey)
+}
+
+fn atomic_write_refused(env: &Env) -> Result<()> {
+    let (all, no_write) = (FLUSHABLE, FLUSHABLE & !access::REMOTE_WRITE);
+    fails(env, all, |near, far, _| word(near, far.addr + 4, far.rkey), Status::RemInvReqErr)?;
+    fails(env, all, |near, far, _| word(near, far.addr, !far.rkey), Status::RemAccessErr)?;
+    fails(env, all, |near, far, _| word(near, far.addr + 64, far.rkey), Status::RemAccessErr)?;
+    fails(env, all, |near, _, plain| word(near, plain.addr, plain.rkey), Status::RemAccessErr)?;
+    fails(env, no_write, |near, far, _| word(near, far.addr, far.rkey), Status::RemInvReqErr)
 }
 
 /// Returns a stream of `side` that adds 3 to the word of `far`, and the buffer of its results.

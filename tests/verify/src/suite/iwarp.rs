@@ -7,6 +7,7 @@ const INFINIBAND: &str =
     "devices of iWARP have no GIDs, keys of partitions or counters of InfiniBand";
 const RELIABLE: &str = "iWARP has only QPs of the type RC";
 const STATES: &str = "the connection manager changes the states of QPs of iWARP";
+const ANNEX: &str = "iWARP has no ATOMIC WRITE and no FLUSH";
 const TCP: &str = "TCP has other retries and events";
 const COMMANDS: &str = "connections of iWARP carry no commands";
 const RIGHTS: &str = "QPs of iWARP have all rights; only the rights of regions are checked";
@@ -38,6 +39,8 @@ const LACKS: &[(&str, &str)] = &[
     ("counters/ack_timeout", TCP),
     ("qp_lacks_right", RIGHTS),
     ("direct/command/", COMMANDS),
+    ("atomics/atomic_write", ANNEX),
+    ("flush/", ANNEX),
 ];
 
 /// Returns the reason for which a case does not run over iWARP, or `None` if it runs.

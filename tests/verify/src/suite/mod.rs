@@ -9,6 +9,7 @@
 //! | [`credits`] | queues that refuse what they have no room for, CQs that are resized |
 //! | [`order`] | fences, order of placement, windows of READs |
 //! | [`atomics`] | values, contention, atomicity against the processor |
+//! | [`flush`] | FLUSH: ranges, regions, refusals |
 //! | [`events`] | completion events |
 //! | [`attributes`] | attributes of the device and the port |
 //! | [`limits`] | as many objects as the device reports |
@@ -63,6 +64,7 @@ mod direct;
 mod events;
 mod extended;
 mod fixture;
+mod flush;
 #[cfg(feature = "vrnic")]
 mod hostile;
 mod isolation;
@@ -137,6 +139,7 @@ pub(crate) fn cases() -> Vec<Case> {
         counters::cases(),
         order::cases(),
         atomics::cases(),
+        flush::cases(),
         events::cases(),
         extended::cases(),
         connections::cases(),
