@@ -48,15 +48,14 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Takes memory from a program's allocator. A forked child does not inherit it.
-    ///
-    /// # Errors
-    /// The errors of madvise, such as `ENOMEM`.
-    pub(crate) fn of(piece: Piece) -> Result<Self, Errno> {
+    /// Takes memory from a program's allocator. A forked child does not inherit it, unless it is a
+    /// part of a huge page. Then the child gets a copy when it is forked, because the adapter uses
+    /// the page (`copy_hugetlb_page_range` in the kernel's mm/hugetlb.c).
+    pub(crate) fn of(piece: Piece) -> Self {
         let (base, len) = piece.area();
         let mapping = Self { base, len, piece: Some(piece) };
-        mapping.keep_from_children()?;
-        Ok(mapping)
+        let _whole_pages = mapping.keep_from_children();
+        mapping
     }
 
     /// Excludes the area from children that are forked later.

@@ -34,7 +34,7 @@ impl Source {
     pub fn map(&self, len: usize) -> Result<Mapping, Errno> {
         let Some(allocator) = &self.allocator else { return Mapping::anonymous(len) };
         match Piece::allocate(allocator, len, self.resource)? {
-            Some(piece) => Mapping::of(piece),
+            Some(piece) => Ok(Mapping::of(piece)),
             None => Mapping::anonymous(len),
         }
     }
