@@ -117,6 +117,7 @@ impl<H: Host> Adapter<H> {
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
         busy |= self.doorbells(doorbells, uars, schedule, recent, &slice);
         busy |= self.fetch_mail(worker, schedule, &slice);
+        let length = slice.for_arrivals();
         let arrivals = Slice::lasting(self.host(), Lane::worker(worker), length, slice.interval());
         busy |= self.receive(worker, frames, schedule, &arrivals);
         busy |= schedule.run_timers(&slice);

@@ -35,6 +35,8 @@ const SLOW_PIECE: u64 = 16 << 10;
 /// The same two in a short slice.
 const SHORT_PIECE: u64 = 32 << 10;
 const SHORT_SLOW_PIECE: u64 = 4 << 10;
+/// The part of a short slice that is in any case for frames that have arrived.
+const ARRIVALS_PART: u64 = 4;
 /// Work is slow if it takes this many times its charge.
 const SLOW: u64 = 4;
 
@@ -212,6 +214,19 @@ impl<'a, H: Clock> Slice<'a, H> {
         measured + self.charged.get()
     }
 
+    /// Returns the length of the slice of frames that have arrived. It is in addition to this one, but
+    /// while other adapters wait it is mostly what is left of this one.
+    #[inline]
+    #[must_use]
+    pub fn for_arrivals(&self) -> Duration {
+        let left = if self.is_short() {
+            self.length.saturating_sub(self.spent()).max(self.length / ARRIVALS_PART)
+        } else {
+            self.length
+        };
+        Duration::from_nanos(left)
+    }
+
     /// Returns whether other adapters wait for the end of the slice.
     #[inline]
     #[must_use]
@@ -343,6 +358,21 @@ mod tests {
         let clock = Simulated::default();
         let slice = Slice::lasting(&clock, Lane::worker(0), SHORT_SLICE, ClockInterval::default());
         assert!(work(&slice, 2) <= 6_000, "the last interval is only as long as what is left");
+    }
+
+    #[test]
+    fn frames_have_the_rest_of_a_short_slice_and_a_part_in_any_case() {
+        let clock = Simulated::default();
+        let lane = Lane::worker(0);
+        let short = Slice::lasting(&clock, lane, SHORT_SLICE, ClockInterval::default());
+        assert_eq!(short.for_arrivals(), SHORT_SLICE);
+        short.charge(400);
+        assert_eq!(short.for_arrivals(), SHORT_SLICE - Duration::from_nanos(400));
+        work(&short, 1);
+        assert_eq!(short.for_arrivals(), SHORT_SLICE / 4);
+        let long = Slice::new(&clock, lane);
+        work(&long, 1);
+        assert_eq!(long.for_arrivals(), SLICE);
     }
 
     #[test]
