@@ -214,8 +214,8 @@ impl<'a, H: Clock> Slice<'a, H> {
         measured + self.charged.get()
     }
 
-    /// Returns the length of the slice of frames that have arrived. It is in addition to this one, but
-    /// while other adapters wait it is mostly what is left of this one.
+    /// Returns the length of the slice of frames that have arrived. It is in addition to this one,
+    /// but while other adapters wait it is mostly what is left of this one.
     #[inline]
     #[must_use]
     pub fn for_arrivals(&self) -> Duration {
