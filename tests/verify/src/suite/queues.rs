@@ -58,7 +58,9 @@ fn allocator(env: &Env) -> Result<()> {
     let parent = agent.alloc_parent(pd, td, true)?;
     let a = Side::within(&env.a, parent, &Options::default())?;
     let rings = agent.allocated()?;
-    ensure!(rings == [1, 1], "the program has allocated memory for {rings:?}");
+    // A send queue may be in the adapter's memory.
+    let expected = matches!(rings[..], [1] | [1, 1]);
+    ensure!(expected, "the program has allocated memory for {rings:?}");
     expect_errno("dealloc_pd in use", agent.dealloc_pd(parent), Errno::BUSY)?;
     let link = Link::of(a, Side::new(&env.b, &Options::default())?)?;
     for _ in 0..3 {
