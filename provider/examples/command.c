@@ -8,12 +8,7 @@
  *
  * usage: vrnicdv_command [GID index]
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "vrnicdv.h"
+#include "example.h"
 
 enum { DATA_LEN = 64 << 10, MAX_POLLS = 100000000 };
 
@@ -32,35 +27,6 @@ struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 };
-
-static void need(int good, const char *what)
-{
-	if (!good) {
-		fprintf(stderr, "%s failed: %s\n", what, strerror(errno));
-		exit(1);
-	}
-}
-
-/* For calls that return an errno. */
-static void done(int error, const char *what)
-{
-	errno = error;
-	need(error == 0, what);
-}
-
-static struct ibv_context *open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	need(list != NULL, "ibv_get_device_list");
-	for (int i = 0; list[i] && !context; i++)
-		if (vrnicdv_is_supported(list[i]))
-			context = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	need(context != NULL, "opening a vrnic device");
-	return context;
-}
 
 /* With commands if there is an attribute, else a plain one. */
 static struct side make_side(struct ibv_pd *pd, const struct vrnicdv_qp_attr *commands)

@@ -10,16 +10,10 @@
  * With length, sends complete by the length of TCP's queue. With wait, the first bytes of a client are received
  * by the kernel. The server ends with its first client.
  */
-#include <arpa/inet.h>
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
-#include "vrnicdv.h"
+#include "example.h"
 
 enum { BUFFERS = 16, LENGTH = 16 << 10, IS_SEND = 1 << 8, IDLE_POLLS = 100 };
 
@@ -29,35 +23,6 @@ struct side {
 	struct ibv_mr *mr;
 	char memory[BUFFERS][LENGTH];
 };
-
-static void need(int good, const char *what)
-{
-	if (!good) {
-		fprintf(stderr, "%s failed: %s\n", what, strerror(errno));
-		exit(1);
-	}
-}
-
-/* For calls that return an errno. */
-static void done(int error, const char *what)
-{
-	errno = error;
-	need(error == 0, what);
-}
-
-static struct ibv_context *open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	need(list != NULL, "ibv_get_device_list");
-	for (int i = 0; list[i] && !context; i++)
-		if (vrnicdv_is_supported(list[i]))
-			context = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	need(context != NULL, "opening a vrnic device");
-	return context;
-}
 
 static void receive(struct side *side, int buffer)
 {
@@ -82,18 +47,6 @@ static void enter(struct side *side, enum ibv_qp_state state)
 	struct ibv_qp_attr attr = { .qp_state = state };
 
 	done(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE), "ibv_modify_qp");
-}
-
-/* Listens by the kernel. */
-static int listen_at(int port)
-{
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
-
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	need(bind(listener, (struct sockaddr *)&any, sizeof(any)) == 0, "bind");
-	need(listen(listener, 1) == 0, "listen");
-	return listener;
 }
 
 /* Gives the queue pair the connection of a client, after some milliseconds. */

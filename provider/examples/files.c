@@ -6,18 +6,12 @@
  *
  * Serves the given number of clients, or without end, one after the other.
  */
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "vrnicdv.h"
+#include "example.h"
 
 enum { REQUEST = 4096, HEAD = 256, PART = 1 << 20, SENDS = 8, IDLE_POLLS = 100 };
 
@@ -40,35 +34,6 @@ struct client {
 	/* True if the client has closed its direction, or the connection has ended. */
 	int ended, broken;
 };
-
-static void need(int good, const char *what)
-{
-	if (!good) {
-		fprintf(stderr, "%s failed: %s\n", what, strerror(errno));
-		exit(1);
-	}
-}
-
-/* For calls that return an errno. */
-static void done(int error, const char *what)
-{
-	errno = error;
-	need(error == 0, what);
-}
-
-static struct ibv_context *open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	need(list != NULL, "ibv_get_device_list");
-	for (int i = 0; list[i] && !context; i++)
-		if (vrnicdv_is_supported(list[i]))
-			context = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	need(context != NULL, "opening a vrnic device");
-	return context;
-}
 
 static void receive(struct client *client, char *to, uint32_t length)
 {
@@ -239,12 +204,11 @@ static void serve(struct server *server, int listener)
 int main(int argc, char **argv)
 {
 	static struct server server;
-	struct sockaddr_in any = { .sin_family = AF_INET };
-	int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
 	long clients;
+	int listener;
 
 	need(argc > 2, "reading the port and the folder");
-	any.sin_port = htons(atoi(argv[1]));
+	listener = listen_at(atoi(argv[1]));
 	server.folder = open(argv[2], O_RDONLY | O_DIRECTORY);
 	need(server.folder >= 0, "opening the folder");
 	clients = argc > 3 ? atol(argv[3]) : -1;
@@ -254,9 +218,6 @@ int main(int argc, char **argv)
 	need(server.pd && server.cq, "a protection domain and a completion queue");
 	server.mr = ibv_reg_mr(server.pd, &server, sizeof(server), IBV_ACCESS_LOCAL_WRITE);
 	need(server.mr != NULL, "ibv_reg_mr");
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	need(bind(listener, (struct sockaddr *)&any, sizeof(any)) == 0, "bind");
-	need(listen(listener, 16) == 0, "listen");
 	for (; clients != 0; clients -= clients > 0)
 		serve(&server, listener);
 	done(ibv_dereg_mr(server.mr), "ibv_dereg_mr");

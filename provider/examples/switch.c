@@ -8,18 +8,12 @@
  *
  * With late, the first RDMA receive is posted this much later than RDMA has begun.
  */
-#include <arpa/inet.h>
 #include <endian.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
-#include "vrnicdv.h"
+#include "example.h"
 
-enum { LENGTH = 256 << 10, MSS = 4096, READS = 4, MANY_READS = 1000, ENTRIES = 32, TIMEOUT_MS = 20000,
+enum { LENGTH = 256 << 10, READS = 4, MANY_READS = 1000, ENTRIES = 32, TIMEOUT_MS = 20000,
        ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 
 /* What each end tells the other by bytes, in network byte order. */
@@ -41,69 +35,21 @@ struct side {
 	char word[16], data[LENGTH];
 };
 
-static void need(int good, const char *what)
-{
-	if (!good) {
-		fprintf(stderr, "%s failed: %s\n", what, strerror(errno));
-		exit(1);
-	}
-}
-
-/* For calls that return an errno. */
-static void done(int error, const char *what)
-{
-	errno = error;
-	need(error == 0, what);
-}
-
-static struct ibv_context *open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	need(list != NULL, "ibv_get_device_list");
-	for (int i = 0; list[i] && !context; i++)
-		if (vrnicdv_is_supported(list[i]))
-			context = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	need(context != NULL, "opening a vrnic device");
-	return context;
-}
-
-/* Returns a connection: to a server at an address, or of a client. The kernel makes it. */
-static int connection(const char *address, int port)
+/* Connects the first queue pair to a server at an address, or gives it the connection of a client. */
+static void connect_bytes(struct side *side, const char *address, int port)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int made = socket(AF_INET, SOCK_STREAM, 0), mss = MSS, yes = 1, accepted;
+	int listener;
 
-	/* The adapter receives no longer segments. */
-	setsockopt(made, IPPROTO_TCP, 2 /* TCP_MAXSEG */, &mss, sizeof(mss));
 	if (address) {
 		need(inet_pton(AF_INET, address, &at.sin_addr) == 1, "parsing the address");
-		need(connect(made, (struct sockaddr *)&at, sizeof(at)) == 0, "connect");
-		return made;
+		done(vrnicdv_connect_stream(side->stream, (struct sockaddr *)&at, sizeof(at)),
+		     "vrnicdv_connect_stream");
+		return;
 	}
-	setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	need(bind(made, (struct sockaddr *)&at, sizeof(at)) == 0, "bind");
-	need(listen(made, 1) == 0, "listen");
-	accepted = accept(made, NULL, NULL);
-	need(accepted >= 0, "accept");
-	close(made);
-	return accepted;
-}
-
-/* Gives the connection to the first queue pair. Bytes in front of some that have arrived may be on their way. */
-static void attach(struct side *side, int socket)
-{
-	int error = EAGAIN;
-
-	for (int tries = 0; tries < 5000 && error == EAGAIN; tries++) {
-		error = vrnicdv_attach_socket(side->stream, socket);
-		if (error == EAGAIN)
-			usleep(1000);
-	}
-	done(error, "vrnicdv_attach_socket");
-	close(socket);
+	listener = listen_at(port);
+	done(vrnicdv_accept_stream(side->stream, listener), "vrnicdv_accept_stream");
+	close(listener);
 }
 
 static void create(struct side *side)
@@ -291,7 +237,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	create(&side);
-	attach(&side, connection(address, atoi(argv[address ? 2 : 1])));
+	connect_bytes(&side, address, atoi(argv[address ? 2 : 1]));
 	reserve(&side);
 	if (address)
 		ask(&side, late);
