@@ -143,7 +143,7 @@ pub struct Received {
 const _: () = assert!(size_of::<Received>() == 16);
 
 bitflags! {
-    /// How RDMA begins on a connection that has carried bytes ([`crate::admin::StartRdma`]).
+    /// Properties of the RDMA messages that begin on a connection ([`crate::admin::StartRdma`]).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct StartFlags: u32 {
         /// Messages have CRCs in both directions.
@@ -203,7 +203,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The state of the messages of a connection: that of a QP in the RDMA verbs over TCP.
+    /// The state of the messages of a connection: the QP's state in the RDMA verbs over TCP.
     pub enum RdmaState: u8 {
         /// There are none, or both ends have closed, with no work request left.
         Idle = 0,
@@ -219,7 +219,7 @@ wire_enum! {
 }
 
 bitflags! {
-    /// What has happened to a connection. Each of it raises
+    /// Events of a connection. Each of them raises
     /// [`crate::eq::Kind::ConnectionChanged`] when it happens for the first time, in any state.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ConnectionEvents: u16 {
@@ -239,7 +239,7 @@ bitflags! {
 }
 
 wire_enum! {
-    /// What CLOSE_CONNECTION does.
+    /// The tasks of CLOSE_CONNECTION.
     pub enum Closing: u8 {
         /// Closes the local direction (FIN). Refused with [`crate::admin::Status::Busy`] if any
         /// work request is outstanding.
@@ -251,13 +251,13 @@ wire_enum! {
         Release = 3,
         /// Makes a QP in the error state idle (RESET) if all of its work requests are flushed.
         Idle = 4,
-        /// The same, for a caller that waits no longer.
+        /// The same, for a caller that gives up if this is not possible now.
         IdleNow = 5,
     }
 }
 
 wire_enum! {
-    /// How far CLOSE_CONNECTION has come.
+    /// The result of CLOSE_CONNECTION.
     pub enum Closed: u8 {
         /// It is done.
         Done = 0,

@@ -80,7 +80,7 @@ fn thousands(pair: &mut Pair) -> Result<()> {
 /// Processes are killed while their queue pairs wait for room in a full completion queue, on either
 /// side of a connection: no object is left on either guest.
 fn full_queue(pair: &mut Pair) -> Result<()> {
-    // What the kernel and the daemon allocate at the first use stays allocated.
+    // Memory that the kernel and the daemon allocate at the first use stays allocated.
     let cases = "--only direct/cq/full/receiver_killed --only direct/cq/full/sender_killed";
     run(pair, cases, "guest")?;
     let before = [ObjectCounts::take(pair, &pair.a)?, ObjectCounts::take(pair, &pair.b)?];

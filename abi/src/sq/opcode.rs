@@ -149,7 +149,7 @@ impl OpcodeInfo {
         completion: cq::Opcode::AtomicWrite,
         ..Self::WRITE
     };
-    /// Counted as a READ: its packets are those of a READ of no bytes.
+    /// It is counted as a READ, because its packets are like those of a READ of no bytes.
     const FLUSH: Self = Self {
         class: Class::Flush,
         wr_opcode: Some(14),

@@ -164,13 +164,19 @@ fn an_uplink_and_a_port_come_and_go() {
     changed.daemon.check();
 }
 
+/// Starts a daemon with two functions, and connects their guests.
+fn with_connection() -> (Changed, [Endpoint; 2]) {
+    let changed = Changed::start(2);
+    let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
+    let ends = connected(&guests, Setup::default());
+    (changed, ends)
+}
+
 /// A ceiling holds from the command on, and ends by another command. Only a lower limit of the time
 /// is checked, because a loaded machine is slow.
 #[test]
 fn the_ceilings_of_a_function_change_under_traffic() {
-    let mut changed = Changed::start(2);
-    let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
-    let [mut a, b] = connected(&guests, Setup::default());
+    let (mut changed, [mut a, b]) = with_connection();
     let mut run = |count: u64| {
         let start = Instant::now();
         for id in 0..count {
@@ -200,9 +206,7 @@ fn the_ceilings_of_a_function_change_under_traffic() {
 /// Events whose interrupts would exceed the ceiling come later.
 #[test]
 fn the_ceiling_of_interrupts_changes_under_traffic() {
-    let mut changed = Changed::start(2);
-    let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
-    let [mut a, b] = connected(&guests, Setup::default());
+    let (mut changed, [mut a, b]) = with_connection();
     let mut run = |count: u64| {
         let start = Instant::now();
         for id in 0..count {

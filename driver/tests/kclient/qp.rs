@@ -41,7 +41,7 @@ pub struct Caps {
     pub inline: u32,
     /// True if requests complete without asking for it.
     pub signal_all: bool,
-    /// Creation flags (`enum ib_qp_create_flags`, and those of `direct.h`).
+    /// Creation flags (`enum ib_qp_create_flags` and the flags in `direct.h`).
     pub flags: u32,
 }
 

@@ -51,12 +51,12 @@ mod tests {
     use super::*;
     use crate::allocator::{Functions, PAGE, USE_DEFAULT};
 
-    /// What the functions below have been called with.
+    /// Counts the calls of the functions below.
     #[derive(Default)]
     struct Calls {
         allocated: AtomicUsize,
         freed: AtomicUsize,
-        /// What is added to the address that the program returns.
+        /// A number of bytes that is added to the address that the program returns.
         skew: usize,
     }
 

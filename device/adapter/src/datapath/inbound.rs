@@ -62,7 +62,7 @@ pub enum Operation {
         memory: Remote,
         /// Number of its bytes.
         length: u32,
-        /// What must be done.
+        /// Its task.
         flags: FlushFlags,
     },
 }

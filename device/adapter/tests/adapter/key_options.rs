@@ -280,7 +280,7 @@ fn nothing_is_sent_from_a_region_without_local_reads() {
             assert_eq!(status(&s.a.send_cq.poll().expect("sent")), Status::Success);
             let addr = s.b.buffer;
             assert_eq!(s.write(key, addr), Status::Success);
-            // What a READ brings is written.
+            // The data of a READ is written to the region.
             let read = Wr::new(Opcode::Read, &[sge]).to(s.a.buffer, s.a.key);
             assert_eq!(s.on_b(&read), DONE);
             let send = Wr::new(Opcode::Write, &[sge]).to(s.a.buffer, s.a.key);

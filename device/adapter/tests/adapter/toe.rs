@@ -53,7 +53,8 @@ fn cable(seed: u64, faults: Faults) -> Cable {
     cable
 }
 
-/// Asks for the bytes of the receive in progress. `nth` differs from that of the request before.
+/// Asks for the bytes of the receive in progress. `nth` must differ from the number in the
+/// previous request.
 fn release(on: &Endpoint, nth: u32) {
     on.mark(RELEASE_WORD, nth);
     on.ring();

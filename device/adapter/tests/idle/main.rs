@@ -1,5 +1,5 @@
 //! Ten thousand idle TCP connections of an adapter (of iWARP, and of bytes) need little memory and
-//! no work, and no timers but those of probes. Also measures the memory of connections that are in
+//! no work, and no timers except for probes. Also measures the memory of connections that are in
 //! use.
 //!
 //! | module | what it holds |

@@ -20,8 +20,8 @@ pub enum Data<'a> {
     Segments(&'a [Sge]),
     /// The data itself, in pieces. They may be freed once the request is posted.
     Inline(&'a [&'a [u8]]),
-    /// An atomic's operands, and the memory for the old value; or those of a FLUSH, which has no
-    /// memory.
+    /// The operands of an atomic, and the memory for the old value; or the operands of a FLUSH,
+    /// which has no memory.
     Atomic(AtomicSeg, &'a [Sge]),
 }
 

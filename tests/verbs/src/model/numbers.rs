@@ -13,7 +13,7 @@ pub mod access {
     pub const ZERO_BASED: u32 = ffi::IBV_ACCESS_ZERO_BASED;
     pub const FLUSH_GLOBAL: u32 = ffi::IBV_ACCESS_FLUSH_GLOBAL;
     pub const FLUSH_PERSISTENT: u32 = ffi::IBV_ACCESS_FLUSH_PERSISTENT;
-    /// All rights of a peer but those of FLUSH, and local writes.
+    /// All rights of a peer except the rights to FLUSH, and local writes.
     pub const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 }
 

@@ -187,6 +187,11 @@ fn claim<H: Host>(
     Ok(Claimed { now, tcp, ends: Ends::new(path, mss, claim, address) })
 }
 
+/// Checks a number of outstanding READs and atomics, a parameter at an offset.
+fn check_depth(depth: u16, offset: usize) -> Result<(), Failure> {
+    if u32::from(depth) > limits::MAX_RD_ATOMIC { Err(bad(offset)) } else { Ok(()) }
+}
+
 /// Checks the state of a connection for messages, and takes it over.
 fn streaming<H: Host>(
     adapter: &Adapter<H>,
@@ -197,15 +202,8 @@ fn streaming<H: Host>(
     if connection.flags & ConnectionFlags::PEER_CLOSED.bits() != 0 {
         return Err(bad(offset_of!(Connection, flags)));
     }
-    let limit = limits::MAX_RD_ATOMIC;
-    for (value, offset) in [
-        (connection.ird.get(), offset_of!(Connection, ird)),
-        (connection.ord.get(), offset_of!(Connection, ord)),
-    ] {
-        if u32::from(value) > limit {
-            return Err(bad(offset));
-        }
-    }
+    check_depth(connection.ird.get(), offset_of!(Connection, ird))?;
+    check_depth(connection.ord.get(), offset_of!(Connection, ord))?;
     let params = Params { window: WINDOW, buffer: WINDOW as usize, ..Params::default() };
     let Claimed { now, tcp, ends } = claim(adapter, qp, connection, &params)?;
     let wishes = Wishes {

@@ -52,14 +52,13 @@ pub(crate) fn executed<H: Host>(
         arrive(there, Packets { count: 1, bytes: 0 });
         leave(there, data);
         arrive(here, data);
-    } else if info.has_answer() {
-        leave(here, data);
-        arrive(there, data);
-        leave(there, Packets { count: 1, bytes: 0 });
-        arrive(here, Packets { count: 1, bytes: 0 });
     } else {
         leave(here, data);
         arrive(there, data);
+        if info.has_answer() {
+            leave(there, Packets { count: 1, bytes: 0 });
+            arrive(here, Packets { count: 1, bytes: 0 });
+        }
     }
 }
 

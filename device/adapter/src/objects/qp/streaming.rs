@@ -92,7 +92,7 @@ pub struct Streaming<H: Host> {
     pub tcp: Connection,
     /// The stream of messages.
     pub stream: Stream,
-    /// What the connection has carried before its messages.
+    /// The bytes that the connection has carried before its messages.
     pub switched: Switched,
     /// The addresses of both ends.
     pub ends: Ends<H>,

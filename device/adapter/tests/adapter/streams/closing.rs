@@ -58,7 +58,7 @@ fn a_graceful_close_needs_an_empty_queue() {
     pass(&cable, 10 * MS);
     assert_eq!((a.state(), state(&a), events(&a)), (State::Sqd, RdmaState::Closing, NONE));
     assert_eq!(close(&a, Closing::Release), Ok(Closed::Pending));
-    // The FIN is told at once.
+    // The FIN is reported at once.
     assert_eq!(events(&b), ConnectionEvents::GRACEFUL_DISCONNECT);
     assert_eq!((stage(&b), state(&b)), (Stage::Closing, RdmaState::Closing));
     assert_eq!(connection_events(&b), 1);

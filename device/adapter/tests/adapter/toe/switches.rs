@@ -185,7 +185,7 @@ fn both_messages_arrive(cable: &Cable, a: &mut Side, b: &mut Side, data: &[u8]) 
     assert_eq!(cable.gb.adapter.connection_memory().free(), CONNECTION_MEMORY);
 }
 
-/// Bytes of messages that arrive before the transition are those of messages, whether TCP or the
+/// Bytes of messages that arrive before the transition belong to the messages, whether TCP or the
 /// program has them.
 #[test]
 fn bytes_from_before_belong_to_messages() {
@@ -226,7 +226,7 @@ fn the_first_receive_may_come_late() {
     a.rdma.post_send(&write.to(b.rdma.buffer + 10_000, b.rdma.key));
     a.rdma.post_send(&Wr::new(Opcode::Send, &[a.rdma.sge(0, 900)]));
     pass(&cable, 3000 * MS);
-    // The acknowledgement of TCP is that of the messages: they are in the peer's adapter.
+    // TCP's acknowledgement also acknowledges the messages, because they are in the peer's adapter.
     assert_eq!(status(&wait(&cable, &mut a.rdma, |on| on.send_cq.poll())), Status::Success);
     assert_eq!((b.rdma.state(), stage(&b.rdma)), (State::Init, Stage::Opening));
     assert!(b.rdma.bytes(10_000, 900) == [0; 900]);

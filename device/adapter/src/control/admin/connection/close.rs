@@ -33,14 +33,13 @@ pub(in crate::control::admin) fn close_connection<H: Host>(
 
 /// Closes the local direction of a connection without outstanding work.
 fn disconnect<H: Host>(adapter: &Adapter<H>, qp: &Arc<Qp<H>>) -> Outcome<Closed> {
-    let requester = qp.requester.lock();
-    let empty = match &requester.path {
-        Path::Stream(streaming) => streaming.outstanding.is_empty(),
-        Path::Toe(toe) if toe.switch.is_none() => toe.outstanding.is_empty(),
+    let mut requester = qp.requester.lock();
+    match &requester.path {
+        Path::Stream(_) => {}
+        Path::Toe(toe) if toe.switch.is_none() => {}
         _ => return Err(Status::BadState.into()),
-    };
-    let taken = requester.current.is_some() || !requester.open_reads.is_empty();
-    if !empty || taken || qp.has_posted(adapter.host()) {
+    }
+    if requester.has_begun() || qp.has_posted(adapter.host()) {
         return Err(Status::Busy.into());
     }
     if !qp.change_state(State::Rts, State::Sqd) {

@@ -10,10 +10,9 @@ use vrnic_iwarp::mpa::start::Agreement;
 use vrnic_tcp::Share;
 
 use super::toe::bytes_of;
-use super::{Failure, Outcome, bad, configure};
+use super::{Failure, Outcome, bad, check_depth, configure};
 use crate::adapter::Adapter;
 use crate::host::Host;
-use crate::limits;
 use crate::objects::qp::promise::Promise;
 use crate::objects::qp::toe::switch::{Switch, Terms};
 use crate::objects::qp::{Path, Peer};
@@ -62,14 +61,8 @@ pub(in crate::control::admin) fn start_rdma<H: Host>(
 
 /// Returns the terms of the messages.
 fn terms(params: &StartRdma) -> Result<Terms, Failure> {
-    for (value, offset) in [
-        (params.ird.get(), offset_of!(StartRdma, ird)),
-        (params.ord.get(), offset_of!(StartRdma, ord)),
-    ] {
-        if u32::from(value) > limits::MAX_RD_ATOMIC {
-            return Err(bad(offset));
-        }
-    }
+    check_depth(params.ird.get(), offset_of!(StartRdma, ird))?;
+    check_depth(params.ord.get(), offset_of!(StartRdma, ord))?;
     let flags = StartFlags::from_bits(params.flags.get());
     let flags = flags.ok_or(bad(offset_of!(StartRdma, flags)))?;
     let agreement = Agreement {

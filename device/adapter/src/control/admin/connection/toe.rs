@@ -39,7 +39,7 @@ pub(super) fn toe<H: Host>(
         Params { window: 0, buffer: WINDOW as usize, half_open: true, ..Params::default() };
     let Claimed { tcp, ends, .. } = claim(adapter, qp, connection, &params)?;
     let mut receives = Receives::new(early, share, qp.flags.contains(QpFlags::PUSH));
-    // What was asked for before the connection does not concern it.
+    // Requests from before the connection do not concern it.
     receives.release.look(adapter.host().bar_load32(qp.doorbell.mark(RELEASE_WORD)));
     receives.release.done();
     let by_length = qp.flags.contains(QpFlags::QUEUE_LENGTH);

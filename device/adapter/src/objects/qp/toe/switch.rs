@@ -17,13 +17,13 @@ const MAX_LOOK: Duration = Duration::from_millis(5);
 /// The terms of the messages that follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// What both ends have agreed on.
+    /// The properties that both ends have agreed on.
     pub agreement: Agreement,
     /// True if this end sends no message before the first one of the peer.
     pub peer_first: bool,
 }
 
-/// How far a transition is.
+/// The progress of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Bytes go on to receives, because some that follow them are in receives already.
@@ -42,7 +42,7 @@ pub struct Switch<H: Host> {
     to: WeakPeer<H>,
     /// The terms of the messages.
     pub terms: Terms,
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
     /// Bytes that the program has received and that belong to the first messages.
     pub received: Vec<u8>,
