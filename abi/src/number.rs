@@ -119,6 +119,10 @@ impl GuestAddr {
 }
 
 impl Key {
+    /// The local key of memory that does not exist: it reads as zeros, and what is written to it is
+    /// lost. It belongs to every PD, and has every address. No entry of the table has index 0.
+    pub const NULL: Self = Self::new(0xd0);
+
     /// Returns the index of the key's entry in the table.
     #[inline]
     #[must_use]

@@ -89,6 +89,10 @@ bitflags! {
         const FLUSH = 1 << 12;
         /// [`METHOD_START`], of an iWARP device.
         const START_RDMA = 1 << 13;
+        /// [`crate::Key::NULL`], of the device.
+        const NULL_KEY = 1 << 17;
+        /// [`QpReqFlags::BLOCK_LOOPBACK`], of the device.
+        const BLOCK_LOOPBACK = 1 << 18;
     }
 }
 
@@ -290,6 +294,8 @@ bitflags! {
         const WINDOWS_ONLY = 1 << 4;
         /// [`crate::admin::QpFlags::QUEUE_LENGTH`].
         const QUEUE_LENGTH = 1 << 5;
+        /// [`crate::admin::QpOptions::BLOCK_LOOPBACK`].
+        const BLOCK_LOOPBACK = 1 << 6;
     }
 }
 

@@ -99,6 +99,9 @@ impl DeviceAttr {
     /// A message that finds no receive is refused for a while (RNR NAK).
     pub(crate) const RNR_NAK: DeviceCaps = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN;
 
+    /// Programs may change the size of a shared receive queue.
+    pub(crate) const RESIZE_SRQ: DeviceCaps = bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE;
+
     /// Programs may use ATOMIC WRITE and FLUSH, but FLUSH not for persistent memory.
     pub(crate) const FLUSH: DeviceCaps = bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE
         | bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL;

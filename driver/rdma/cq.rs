@@ -54,6 +54,10 @@ pub(crate) trait CqOperations: Driver {
 pub(crate) const TIMESTAMPS: u32 =
     bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
 
+/// A creation flag: the queue may overrun (`enum ib_uverbs_ex_create_cq_flags`).
+pub(crate) const IGNORE_OVERRUN: u32 =
+    bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+
 /// The attributes of a new completion queue.
 pub(crate) struct CqInit<'a> {
     /// Entries that it must have room for.

@@ -36,7 +36,13 @@ pub(crate) trait SrqOperations: Driver {
     }
 
     /// Changes a shared receive queue.
-    fn modify_srq(_data: &Self::Data<'_>, _srq: &Srq<Self>, _change: SrqChange) -> Result {
+    fn modify_srq(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _srq: &Srq<Self>,
+        _change: SrqChange,
+        _user: Option<&User<'_, Self>>,
+    ) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

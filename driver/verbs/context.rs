@@ -93,6 +93,8 @@ fn answer(
     features.set(Features::KEY_OPTIONS, caps.has(DeviceFeatures::KEY_OPTIONS));
     features.set(Features::RAW_PACKET, caps.has(DeviceFeatures::RAW_PACKET));
     features.set(Features::FLUSH, caps.has(DeviceFeatures::FLUSH));
+    features.set(Features::NULL_KEY, caps.has(DeviceFeatures::NULL_KEY));
+    features.set(Features::BLOCK_LOOPBACK, caps.has(DeviceFeatures::BLOCK_LOOPBACK));
     features.set(Features::SPREADS, ctx.has_work_queues());
     let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
     features.set(Features::TOE, iwarp);

@@ -66,6 +66,8 @@ impl Cq {
     }
 }
 
+/// The creation flags of processes.
+const USER_FLAGS: u32 = rdma::cq::TIMESTAMPS | rdma::cq::IGNORE_OVERRUN;
 /// The creation flags of kernel clients.
 const KERNEL_FLAGS: u32 = rdma::cq::TIMESTAMPS | bindings::VRNIC_CQ_HOLDING;
 
@@ -78,7 +80,7 @@ impl CqOperations for Verbs {
         user: Option<&User<'_, Self>>,
     ) -> Result<Cq> {
         // Completions have timestamps, asked for or not.
-        let known = if user.is_some() { rdma::cq::TIMESTAMPS } else { KERNEL_FLAGS };
+        let known = if user.is_some() { USER_FLAGS } else { KERNEL_FLAGS };
         if init.flags & !known != 0 {
             return Err(EOPNOTSUPP);
         }
@@ -164,7 +166,14 @@ fn create_user(
     let handler = if ring.any_vector { ctx.adapter.handlers().any() } else { init.comp_vector };
     let eqn = ctx.adapter.handlers().get(handler)?.eqn;
     let params = CreateCq::new(uar.index, eqn, ring.log_size, ring.table.pages());
-    let params = with_holding(ctx, params, ring.holding)?;
+    let params = match (init.flags & rdma::cq::IGNORE_OVERRUN != 0, ring.holding) {
+        (false, holding) => with_holding(ctx, params, holding)?,
+        (true, Some(_)) => return Err(EINVAL),
+        (true, None) if !ctx.adapter.caps().has(DeviceFeatures::IGNORE_OVERRUN) => {
+            return Err(EOPNOTSUPP);
+        }
+        (true, None) => params.ignoring_overruns(),
+    };
     init.granted = 1 << ring.log_size;
     let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
     let memory = Memory::User { ring: memory, _slot: slot };

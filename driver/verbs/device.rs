@@ -77,6 +77,7 @@ impl Operations for Verbs {
                 | DeviceAttr::PORT_ACTIVE_EVENT
                 | DeviceAttr::SYSTEM_GUID
                 | if roce { DeviceAttr::RNR_NAK } else { 0 }
+                | if caps.has(DeviceFeatures::RESIZE_SRQ) { DeviceAttr::RESIZE_SRQ } else { 0 }
                 | if caps.has(DeviceFeatures::FLUSH) { DeviceAttr::FLUSH } else { 0 },
         })
     }

@@ -3,15 +3,16 @@
 
 use abi::{
     SlotIndex, Srqn,
-    admin::{CreateSrq, ModifySrq, SrqType, command},
+    admin::{CreateSrq, DeviceFeatures, ModifySrq, ResizeSrq, SrqType, command},
     rq,
     sq::MemFlags,
     uverbs::{Payload, SrqReq, SrqResp},
 };
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{Atomic, Relaxed},
     },
 };
@@ -30,14 +31,16 @@ use crate::rdma::{
 pub(crate) struct Srq {
     /// Its number.
     pub(super) srqn: Srqn,
-    size: SrqSize,
+    max_sge: u32,
+    /// The number of its entries.
+    entries: Atomic<u32>,
     memory: Memory,
 }
 
 /// The ring, by owner.
 enum Memory {
     /// A process posts, without us.
-    User { _ring: Umem, _slot: TakenSlot },
+    User { ring: Pin<KBox<Mutex<UserRing>>>, _slot: TakenSlot },
     /// A kernel client posts, through us.
     Kernel(Arc<KernelSrq>),
 }
@@ -80,6 +83,37 @@ impl KernelSrq {
     }
 }
 
+/// A ring in a process.
+struct UserRing {
+    _umem: Umem,
+    shape: RingShape,
+}
+
+impl UserRing {
+    /// Pins the ring that a command offers, and describes it to the adapter.
+    fn pin(
+        ctx: &Ctx<'_>,
+        device: &Device<Verbs>,
+        SrqSize { max_wr, max_sge }: SrqSize,
+        user: &User<'_, Verbs>,
+    ) -> Result<(Self, PageTable)> {
+        let request: SrqReq = user.data.request(SrqReq::REQUIRED)?;
+        let shape = RingShape { log_size: request.log_size, log_stride: request.log_stride };
+        if request.reserved != [0; 6]
+            || !shape.is_recv_queue()
+            || max_wr > shape.entries()
+            || rq::stride(max_sge).is_none_or(|stride| stride > shape.stride())
+        {
+            return Err(EINVAL);
+        }
+        let buffer = request.buf.get();
+        let mut umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
+        let table =
+            PageTable::of_ring(ctx.dma(), &mut umem, ctx.adapter.caps().page_sizes.get(), buffer)?;
+        Ok((Self { _umem: umem, shape }, table))
+    }
+}
+
 /// A queue that the adapter has created.
 struct Created {
     srqn: Srqn,
@@ -116,17 +150,29 @@ impl SrqOperations for Verbs {
         let memory = ctx.complete::<command::DestroySrq, _>(srqn, memory, |_| {
             ctx.adapter.add_srq(srqn, init.link.clone())
         })?;
-        let size = SrqSize { max_wr: entries, max_sge };
-        init.set_size(size);
-        Ok(NewSrq { number: srqn.get(), driver: Srq { srqn, size, memory } })
+        init.set_size(SrqSize { max_wr: entries, max_sge });
+        let driver = Srq { srqn, max_sge, entries: Atomic::new(entries), memory };
+        Ok(NewSrq { number: srqn.get(), driver })
     }
 
-    fn modify_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>, change: SrqChange) -> Result {
-        if change.max_wr.is_some() {
-            return Err(EOPNOTSUPP);
+    /// Changes the size, the limit, or first the size and then the limit. If the limit is refused,
+    /// the size stays changed.
+    fn modify_srq(
+        ctx: &Ctx<'_>,
+        device: &Device<Self>,
+        srq: &rdma::srq::Srq<Self>,
+        change: SrqChange,
+        user: Option<&User<'_, Self>>,
+    ) -> Result {
+        match (change.max_wr, user) {
+            (Some(max_wr), Some(user)) => resize_user(ctx, device, srq, max_wr, user)?,
+            // The queues of kernel clients keep their size.
+            (Some(_), None) => return Err(EOPNOTSUPP),
+            (None, Some(user)) => user.data.no_request()?,
+            (None, None) => {}
         }
         if let Some(limit) = change.limit {
-            if limit > srq.size.max_wr {
+            if limit > srq.entries.load(Relaxed) {
                 return Err(EINVAL);
             }
             ctx.execute::<command::ModifySrq>(&ModifySrq::new(srq.srqn, limit))?;
@@ -136,7 +182,8 @@ impl SrqOperations for Verbs {
 
     fn query_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result<SrqQuery> {
         let status = ctx.execute::<command::QuerySrq>(&srq.srqn)?;
-        Ok(SrqQuery { size: srq.size, limit: status.limit.get() })
+        let size = SrqSize { max_wr: srq.entries.load(Relaxed), max_sge: srq.max_sge };
+        Ok(SrqQuery { size, limit: status.limit.get() })
     }
 
     fn destroy_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result {
@@ -157,29 +204,18 @@ fn create_user(
     init: &SrqInit<'_, Verbs>,
     user: &User<'_, Verbs>,
 ) -> Result<Created> {
-    let request: SrqReq = user.data.request(SrqReq::REQUIRED)?;
-    let shape = RingShape { log_size: request.log_size, log_stride: request.log_stride };
-    let SrqSize { max_wr, max_sge } = init.size();
-    if request.reserved != [0; 6]
-        || !shape.is_recv_queue()
-        || max_wr > shape.entries()
-        || rq::stride(max_sge).is_none_or(|stride| stride > shape.stride())
-    {
-        return Err(EINVAL);
-    }
-    let buffer = request.buf.get();
-    let mut umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
-    let table =
-        PageTable::of_ring(ctx.dma(), &mut umem, ctx.adapter.caps().page_sizes.get(), buffer)?;
+    let (ring, table) = UserRing::pin(ctx, device, init.size(), user)?;
+    let shape = ring.shape;
     let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
     let uar = slot.uar;
     params.pages = table.pages();
     params.uar = uar.index;
     (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
+    let ring = KBox::pin_init(new_mutex!(ring, "vrnic::Srq::ring"), GFP_KERNEL)?;
     let result = ctx.execute::<command::CreateSrq>(&params)?;
     let memory = ctx.complete::<command::DestroySrq, _>(
         result.srqn,
-        Memory::User { _ring: umem, _slot: slot },
+        Memory::User { ring, _slot: slot },
         |_| {
             user.data.respond(&SrqResp {
                 srqn: result.srqn,
@@ -191,6 +227,43 @@ fn create_user(
         },
     )?;
     Ok(Created { srqn: result.srqn, entries: shape.entries(), memory })
+}
+
+/// Moves a process' queue to another ring of the process, which contains the posted receives
+/// already.
+///
+/// # Errors
+///
+/// `EINVAL` if the ring has another stride, `EBUSY` if it has too few entries for the receives that
+/// are posted, or for the limit.
+fn resize_user(
+    ctx: &Ctx<'_>,
+    device: &Device<Verbs>,
+    srq: &Srq,
+    max_wr: u32,
+    user: &User<'_, Verbs>,
+) -> Result {
+    let Memory::User { ring: current, .. } = &srq.memory else { return Err(EINVAL) };
+    let caps = ctx.adapter.caps();
+    if !caps.has(DeviceFeatures::RESIZE_SRQ) {
+        return Err(EOPNOTSUPP);
+    }
+    if max_wr == 0 || max_wr > caps.max_wr.get() {
+        return Err(EINVAL);
+    }
+    let size = SrqSize { max_wr, max_sge: srq.max_sge };
+    let (ring, table) = UserRing::pin(ctx, device, size, user)?;
+    let RingShape { log_size, log_stride } = ring.shape;
+    let entries = ring.shape.entries();
+    let mut current = current.lock();
+    if log_stride != current.shape.log_stride {
+        return Err(EINVAL);
+    }
+    ctx.execute::<command::ResizeSrq>(&ResizeSrq::new(srq.srqn, log_size, table.pages()))?;
+    // The adapter no longer reads the old ring.
+    *current = ring;
+    srq.entries.store(entries, Relaxed);
+    Ok(())
 }
 
 fn create_kernel(

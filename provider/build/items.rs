@@ -11,12 +11,12 @@ pub(crate) const FUNCTIONS: &str = "_verbs_init_and_alloc_context|\
 /// The types that the plugin uses, in addition to the arguments of those functions.
 pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|xrcd|qp|mr|dm)|\
     ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr|srq_attr|srq_init_attr)|\
-    ibv_(srq_init_attr_(ex|mask)|srq_type|qp_init_attr_(ex|mask)|qp_open_attr|xrcd_init_attr)|\
+    ibv_(srq_init_attr_(ex|mask)|srq_attr_mask|srq_type|qp_init_attr_(ex|mask)|qp_open_attr|xrcd_init_attr)|\
     ibv_(wr|wc)_opcode|ibv_send_flags|\
     ibv_wc_(status|flags)|ibv_qp_(type|attr_mask|state)|ibv_access_flags|ibv_mw_(bind|type)|\
     ibv_placement_type|ibv_selectivity_level|\
     ibv_(values_ex|values_mask|create_cq_wc_flags|create_cq_attr_flags|cq_init_attr_(ex|mask))|\
-    ibv_(qp_create_send_ops_flags|data_buf|parent_domain_init_attr_mask)|\
+    ibv_(qp_create_(send_ops_)?flags|data_buf|parent_domain_init_attr_mask)|\
     ibv_(wq_(type|init_attr_mask|attr_mask|state)|rx_hash_function_flags)|\
     ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|cq_state|tag_form|mem_flags)|\
     vrnicdv_(rdma_attr|rdma_flags)|\

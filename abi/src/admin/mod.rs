@@ -144,7 +144,7 @@ commands! {
     /// Destroys a CQ.
     DestroyCq = 15: Cqn => ();
     /// Creates a QP.
-    CreateQp = 16: CreateQp => QpResult, where reserved;
+    CreateQp = 16: CreateQp => QpResult;
     /// Destroys a QP.
     DestroyQp = 17: Qpn => ();
     /// Sets attributes of a QP.
@@ -204,6 +204,8 @@ commands! {
     StartRdma = 48: StartRdma => ();
     /// Closes a TCP connection, or cleans up behind it.
     CloseConnection = 49: CloseConnection => CloseResult, where reserved;
+    /// Continues an SRQ in another ring.
+    ResizeSrq = 61: ResizeSrq => ();
 }
 
 wire_enum! {

@@ -152,6 +152,14 @@ bitflags! {
         const KEY_OPTIONS = 1 << 5;
         /// The work requests ATOMIC_WRITE and FLUSH, with RoCE.
         const FLUSH = 1 << 6;
+        /// The command RESIZE_SRQ.
+        const RESIZE_SRQ = 1 << 11;
+        /// [`super::CqFlags::IGNORE_OVERRUN`].
+        const IGNORE_OVERRUN = 1 << 12;
+        /// [`crate::Key::NULL`].
+        const NULL_KEY = 1 << 13;
+        /// [`super::QpOptions::BLOCK_LOOPBACK`].
+        const BLOCK_LOOPBACK = 1 << 14;
     }
 }
 

@@ -82,6 +82,12 @@ impl CreateCq {
     pub fn holding(self, few: u32) -> Self {
         Self { flags: CqFlags::HOLDING.bits(), few: few.into(), ..self }
     }
+
+    /// Returns the same parameters for a CQ that loses entries when it is full.
+    #[must_use]
+    pub fn ignoring_overruns(self) -> Self {
+        Self { flags: CqFlags::IGNORE_OVERRUN.bits(), ..self }
+    }
 }
 
 bitflags! {
@@ -91,6 +97,8 @@ bitflags! {
         /// When the CQ is full, the device holds its entries back until there is room, and the QPs
         /// that need one wait (docs/adapter.md, section 7). Otherwise the CQ fails.
         const HOLDING = 1 << 0;
+        /// When the CQ is full, further entries are lost, and the CQ does not fail.
+        const IGNORE_OVERRUN = 1 << 1;
     }
 }
 
@@ -207,6 +215,16 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// Bits of [`CreateQp::options`].
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct QpOptions: u8 {
+        /// What a QP of datagrams sends to a group goes to no QP of its own function. For devices
+        /// with [`super::DeviceFeatures::BLOCK_LOOPBACK`].
+        const BLOCK_LOOPBACK = 1 << 0;
+    }
+}
+
 wire_enum! {
     /// The place of a command region's key in a command, and in its response.
     pub enum TagForm: u8 {
@@ -264,8 +282,8 @@ pub struct CreateQp {
     pub flags: u8,
     /// A [`TagForm`].
     pub tag_form: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// [`QpOptions`].
+    pub options: u8,
     /// See [`TagForm`].
     pub tag_offset: U32,
     /// The SRQ from which receives are taken instead of a receive queue; zero for none.

@@ -78,6 +78,27 @@ impl ModifySrq {
     }
 }
 
+/// Parameters of RESIZE_SRQ: another ring, of another size and the same stride, for an SRQ in use.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ResizeSrq {
+    /// Memory of the new ring. It contains all posted receives already, at their indices.
+    pub pages: Pages,
+    /// The SRQ. No receive is posted to it until the command has completed.
+    pub srqn: Srqn,
+    /// log2 of the entries, 0 to [`crate::sq::LOG_WQES_MAX`]. The ring has room for the receives
+    /// that are posted, and as many entries as the armed limit.
+    pub log_size: u8,
+}
+
+impl ResizeSrq {
+    /// Returns parameters with these values.
+    #[must_use]
+    pub fn new(srqn: impl Into<Srqn>, log_size: u8, pages: Pages) -> Self {
+        Self { pages, srqn: srqn.into(), log_size }
+    }
+}
+
 /// Result of QUERY_SRQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -68,13 +68,17 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the payload of the command, or null.
-            unsafe { Udata::expect_none(udata) }?;
+            // SAFETY: the core passes the payload of a command of an open context, or null.
+            let user = unsafe { User::from_raw(udata) };
             // SAFETY: the core passes attributes that are constant during the call, and whose
             // fields that the mask names its caller has set.
             let change = unsafe { SrqChange::from_raw(attr, mask) };
             // SAFETY: the core passes a queue that `create_srq` has set up.
-            unsafe { Self::on(srq, |data, _, srq| T::modify_srq(data, srq, change)) }?;
+            unsafe {
+                Self::on(srq, |data, device, srq| {
+                    T::modify_srq(data, device, srq, change, user.as_ref())
+                })
+            }?;
             Ok(0)
         })
     }

@@ -3,7 +3,7 @@
 //! describes them.
 
 use abi::{
-    admin::{CreateQp, Pages, QpFlags, QpResult, command},
+    admin::{CreateQp, DeviceFeatures, Pages, QpFlags, QpOptions, QpResult, command},
     rss, sq,
     uar::SQ_MEMORY_UNIT,
     uverbs::{Payload, QpReq, QpReqFlags, QpResp, SpreadReq},
@@ -51,6 +51,7 @@ struct Plan {
     sq_buf: u64,
     rq_buf: u64,
     flags: QpFlags,
+    options: QpOptions,
     /// The place at which commands carry keys; the adapter checks it.
     tag_form: u8,
     tag_offset: u32,
@@ -75,12 +76,15 @@ impl Plan {
         flags.set(QpFlags::NO_SQ_KEYS, asked.contains(QpReqFlags::NO_SQ_KEYS));
         flags.set(QpFlags::WINDOWS_ONLY, asked.contains(QpReqFlags::WINDOWS_ONLY));
         flags.set(QpFlags::QUEUE_LENGTH, asked.contains(QpReqFlags::QUEUE_LENGTH));
+        let mut options = QpOptions::empty();
+        options.set(QpOptions::BLOCK_LOOPBACK, asked.contains(QpReqFlags::BLOCK_LOOPBACK));
         let this = Self {
             sq: asked_shape(request.sq_log_size, request.sq_log_stride),
             rq: asked_shape(request.rq_log_size, request.rq_log_stride),
             sq_buf: request.sq_buf.get(),
             rq_buf: request.rq_buf.get(),
             flags,
+            options,
             tag_form: request.tag_form,
             tag_offset: request.tag_offset.get(),
         };
@@ -144,6 +148,9 @@ pub(super) fn create(
     let cap = own_cap(init);
     let plan = Plan::new(&request, &cap)?;
     params::check_options(ctx, plan.flags)?;
+    if !plan.options.is_empty() && !ctx.adapter.caps().has(DeviceFeatures::BLOCK_LOOPBACK) {
+        return Err(EOPNOTSUPP);
+    }
     if init.srq().is_some() && plan.rq.is_some() {
         return Err(EINVAL);
     }
@@ -161,7 +168,8 @@ pub(in crate::verbs) fn create_wq(
 ) -> Result<CreatedQp<UserQp>> {
     let request: QpReq = user.data.request(QpReq::REQUIRED)?;
     let plan = Plan::new(&request, cap)?;
-    if plan.sq.is_some() || plan.rq.is_none() || !plan.flags.is_empty() {
+    if plan.sq.is_some() || plan.rq.is_none() || !plan.flags.is_empty() || !plan.options.is_empty()
+    {
         return Err(EINVAL);
     }
     let created = create_by(ctx, device, &plan, params, user)?;
@@ -179,6 +187,7 @@ fn create_by(
     let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
     params.uar = slot.uar.index;
     params.flags |= plan.flags.bits();
+    params.options = plan.options.bits();
     params.tag_form = plan.tag_form;
     params.tag_offset = plan.tag_offset.into();
     let pin = |address, shape| Pinned::new(ctx, device, address, shape);

@@ -113,6 +113,9 @@ pub struct QpExtras {
     pub windows_only: bool,
     /// Its sends complete by the length of TCP's queue ([`abi::admin::QpFlags::QUEUE_LENGTH`]).
     pub by_length: bool,
+    /// Its datagrams to a group go to no queue pair of its own function
+    /// ([`abi::admin::QpOptions::BLOCK_LOOPBACK`]).
+    pub block_loopback: bool,
     /// The position of a command's key; `None` if the queue pair has no commands.
     pub commands: Option<CommandTag>,
     /// Number of data segments of a command; zero without commands.
@@ -234,6 +237,7 @@ impl QpRings {
         flags.set(QpReqFlags::NO_SQ_KEYS, extras.no_sq_keys);
         flags.set(QpReqFlags::WINDOWS_ONLY, extras.windows_only);
         flags.set(QpReqFlags::QUEUE_LENGTH, extras.by_length);
+        flags.set(QpReqFlags::BLOCK_LOOPBACK, extras.block_loopback);
         let tag_form = match extras.commands {
             None => TagForm::None,
             Some(CommandTag { iscsi: false, .. }) => TagForm::General,

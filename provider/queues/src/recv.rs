@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The receive queue of a QP.
 
+#[cfg(test)]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
 use vrnic_abi as abi;
 
 use abi::sq::Sge;
@@ -8,6 +12,10 @@ use abi::sq::Sge;
 use crate::posted::Posted;
 use crate::request::{PostError, write_recv};
 use crate::ring::Ring;
+
+/// A ring has no room for the entries of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRoom;
 
 /// The producing side of a receive queue.
 #[derive(Debug)]
@@ -46,11 +54,44 @@ impl RecvQueue {
         Ok(())
     }
 
+    /// Returns the words of an entry.
+    #[cfg(test)]
+    pub(crate) fn entry(&self, index: u32) -> &[AtomicU64] {
+        self.ring.entry(index)
+    }
+
     /// Returns the producer index.
     #[must_use]
     #[inline]
     pub fn producer(&self) -> u32 {
         self.next
+    }
+
+    /// Returns the largest number of segments of a request.
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Copies the entries from `freed` on, which have not completed, to their places in `ring`.
+    ///
+    /// # Errors
+    /// Returns an error if `ring` has entries of another size, or no room for them.
+    pub(crate) fn copy_to(&self, ring: &Ring, freed: u32) -> Result<(), NoRoom> {
+        let outstanding = self.next.wrapping_sub(freed);
+        if outstanding > ring.size() || ring.entry(0).len() != self.ring.entry(0).len() {
+            return Err(NoRoom);
+        }
+        for index in (0..outstanding).map(|nth| freed.wrapping_add(nth)) {
+            for (to, from) in ring.entry(index).iter().zip(self.ring.entry(index)) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues in a ring that has all outstanding entries. Returns the old one.
+    pub(crate) fn continue_in(&mut self, ring: Ring) -> Ring {
+        std::mem::replace(&mut self.ring, ring)
     }
 
     /// Empties the queue, while the adapter does not use it.

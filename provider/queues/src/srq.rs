@@ -11,14 +11,14 @@ use vrnic_abi as abi;
 
 use abi::Srqn;
 use abi::sq::Sge;
-use abi::uverbs::SrqResp;
+use abi::uverbs::{SrqReq, SrqResp};
 
 use crate::cq::{CompletionQueue, Credits, SharedCredits};
 use crate::doorbell::{SrqDoorbell, Uar};
 use crate::heap::Shared;
 use crate::layout::SrqRing;
 use crate::lock::{Guard, Sharing, SpinLock};
-use crate::recv::RecvQueue;
+use crate::recv::{NoRoom, RecvQueue};
 use crate::request::PostError;
 use crate::ring::Ring;
 
@@ -70,6 +70,36 @@ impl SharedRecvQueue {
     /// Returns the credits that completions update.
     pub(crate) fn credits(&self) -> &Shared<SharedCredits> {
         &self.credits
+    }
+
+    /// Returns the largest number of segments of a receive.
+    #[must_use]
+    pub fn max_sge(&self) -> u32 {
+        self.queue.lock().max_sge()
+    }
+
+    /// Continues in `ring`; `command` makes the adapter continue there. No receive is posted
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// `EINVAL` if the ring has no room for the receives that are outstanding; the errors of
+    /// `command`; `ENOMEM`. The queue is unchanged then.
+    pub fn resize(
+        &self,
+        ring: SrqRing,
+        command: impl FnOnce(SrqReq) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let request = ring.request();
+        let ring = Ring::new(ring.memory, ring.shape)?;
+        let mut batch = self.recvs();
+        batch.reclaim();
+        batch.queue.copy_to(&ring, self.credits.get()).map_err(|NoRoom| Errno::INVAL)?;
+        command(request)?;
+        let old = batch.queue.continue_in(ring);
+        drop(batch);
+        // Unmapped without the lock.
+        drop(old);
+        Ok(())
     }
 
     /// Begins to post: the batch holds the queue's lock, and publishes once on drop.
@@ -139,6 +169,8 @@ impl Drop for SharedBatch<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use abi::cq::{Cqe, Opcode};
 
     use super::*;
@@ -224,6 +256,29 @@ mod tests {
         cq::tests::complete(&cq, 2, received(5, 2));
         drop(srq);
         assert_eq!(cq.poll(8, |_, _| ()), 0, "its completions go with it");
+    }
+
+    #[test]
+    fn outstanding_receives_go_along_to_another_ring() {
+        let (srq, uar) = queue(4);
+        let ring = |entries| {
+            SrqRing::allocate(entries, 1, &LIMITS, &Source::pages(Resource::Srq)).expect("memory")
+        };
+        let words = |index| {
+            let queue = srq.queue.lock();
+            queue.entry(index).iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>()
+        };
+        post(&srq, 4).expect("room");
+        set_slot_word(&uar, SLOT, 1);
+        let before: Vec<_> = (1..4).map(words).collect();
+        assert_eq!(srq.resize(ring(2), |_| Ok(())), Err(Errno::INVAL), "three are outstanding");
+        assert_eq!(srq.resize(ring(8), |_| Err(Errno::BUSY)), Err(Errno::BUSY));
+        assert_eq!(post(&srq, 2), Err(PostError::Full), "one is free");
+        srq.credits().completed(1);
+        srq.resize(ring(8), |_| Ok(())).expect("room");
+        assert_eq!((2..4).map(words).collect::<Vec<_>>(), before[1..]);
+        assert_eq!(post(&srq, 9), Err(PostError::Full));
+        assert_eq!(slot_words(&uar, SLOT).0, 10, "eight from 2 on");
     }
 
     #[test]

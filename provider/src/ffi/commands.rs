@@ -276,6 +276,22 @@ pub(super) unsafe fn create_srq_ex(
     })
 }
 
+/// Continues a shared receive queue in another ring, with these attributes.
+///
+/// # Safety
+/// `srq` must be live.
+pub(super) unsafe fn resize_srq(
+    srq: *mut c::ibv_srq,
+    attr: *mut c::ibv_srq_attr,
+    mask: c_int,
+    request: SrqReq,
+) -> Result<(), Errno> {
+    run(request, |command: *mut c::ibv_modify_srq, length, _: *mut (), _| {
+        // SAFETY: the queue is live; the command has the given length.
+        unsafe { c::ibv_cmd_modify_srq(srq, attr, mask, command, length) }
+    })
+}
+
 /// Creates a queue pair; `attr` gets the sizes granted.
 ///
 /// # Safety

@@ -37,6 +37,9 @@ pub(super) unsafe extern "C" fn create(
     pointer(unsafe { try_create(context, &mut *attr, CqSettings::default()) })
 }
 
+/// The known flags.
+const FLAGS: u32 = c::IBV_CREATE_CQ_ATTR_SINGLE_THREADED | c::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+
 /// Settings that verbs do not have.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CqSettings {
@@ -60,10 +63,7 @@ pub(super) unsafe fn try_create(
         0 => 0,
         _ => attr.flags,
     };
-    // A queue that may overrun is not supported, because it would have no credits.
-    let known = fields & !FIELDS == 0
-        && attr.comp_mask & !ATTRIBUTES == 0
-        && flags & !c::IBV_CREATE_CQ_ATTR_SINGLE_THREADED == 0;
+    let known = fields & !FIELDS == 0 && attr.comp_mask & !ATTRIBUTES == 0 && flags & !FLAGS == 0;
     if !known {
         return Err(Errno::OPNOTSUPP);
     }

@@ -106,6 +106,7 @@ fn context_ops() -> c::verbs_context_ops {
     c::verbs_context_ops {
         alloc_dm: Some(dm::alloc),
         alloc_mw: Some(mw::alloc),
+        alloc_null_mr: Some(mr::alloc_null),
         alloc_parent_domain: Some(pd::alloc_parent),
         alloc_pd: Some(pd::alloc),
         alloc_td: Some(pd::alloc_thread),

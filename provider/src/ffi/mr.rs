@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use rustix::io::Errno;
+use vrnic_abi::Key;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::uverbs::Features;
 
@@ -52,6 +53,30 @@ pub(super) unsafe fn try_reg(pd: *mut c::ibv_pd, new: &NewRegion) -> Result<*mut
     Ok(region.complete(()).cast())
 }
 
+/// `alloc_null_mr`. The kernel does not know such a region.
+pub(super) unsafe extern "C" fn alloc_null(pd: *mut c::ibv_pd) -> *mut c::ibv_mr {
+    // SAFETY: the caller is libibverbs, which passes a live protection domain.
+    pointer(unsafe { try_alloc_null(pd) })
+}
+
+/// # Safety
+/// `pd` must be live.
+unsafe fn try_alloc_null(pd: *mut c::ibv_pd) -> Result<*mut c::ibv_mr, Errno> {
+    // SAFETY: the caller passes a live protection domain of this plugin, whose context is live.
+    let base = unsafe { (*pd).context };
+    // SAFETY: as above.
+    unsafe { Context::of(base) }?.needs(Features::NULL_KEY)?;
+    let region: *mut c::verbs_mr = Mr::begin()?.complete(());
+    // SAFETY: just made, and no other code knows it.
+    let public = unsafe {
+        (*region).mr_type = c::IBV_MR_TYPE_NULL_MR;
+        &mut (*region).ibv_mr
+    };
+    (public.context, public.pd, public.lkey) = (base, pd, Key::NULL.get());
+    // The public struct is the first part of the private one.
+    Ok(region.cast())
+}
+
 /// `reg_dmabuf_mr`.
 pub(super) unsafe extern "C" fn reg_dmabuf_mr(
     pd: *mut c::ibv_pd,
@@ -88,6 +113,12 @@ pub(super) unsafe extern "C" fn rereg_mr(
 
 /// `dereg_mr`.
 pub(super) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
+    // SAFETY: live by libibverbs' promise.
+    if unsafe { (*region).mr_type } == c::IBV_MR_TYPE_NULL_MR {
+        // SAFETY: made by `alloc_null`, and given up by the caller.
+        unsafe { Mr::free(region) };
+        return 0;
+    }
     // SAFETY: made by `reg_mr`, live, and given up by the caller if this succeeds.
     unsafe { Mr::destroy(region, c::ibv_cmd_dereg_mr) }
 }

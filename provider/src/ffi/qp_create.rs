@@ -54,9 +54,8 @@ pub(super) unsafe extern "C" fn create_ex(
 /// The objects in `attr` must be live.
 unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv_qp, Errno> {
     let given = |attribute: u32| attr.comp_mask & attribute != 0;
-    if attr.comp_mask & !ATTRIBUTES != 0
-        || given(c::IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0
-    {
+    let flags = if given(c::IBV_QP_INIT_ATTR_CREATE_FLAGS) { attr.create_flags } else { 0 };
+    if attr.comp_mask & !ATTRIBUTES != 0 || flags & !c::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
         return Err(Errno::OPNOTSUPP);
     }
     if !given(c::IBV_QP_INIT_ATTR_PD) {
@@ -71,10 +70,14 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
     let plain: *mut c::ibv_qp_init_attr = std::ptr::from_mut(attr).cast();
     // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
     let features = unsafe { Context::of((*pd).context) }?.features();
+    let block_loopback = flags != 0;
+    if block_loopback && (kind != c::IBV_QPT_UD || !features.contains(Features::BLOCK_LOOPBACK)) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let extras = QpExtras { max_headers, block_loopback, ..QpExtras::default() };
     // SAFETY: the caller passes attributes whose objects are live. The extended struct begins as
     // the plain one does, so libibverbs too passes it on.
-    let qp =
-        unsafe { try_create(pd, &mut *plain, QpExtras { max_headers, ..QpExtras::default() }) }?;
+    let qp = unsafe { try_create(pd, &mut *plain, extras) }?;
     if let Some(operations) = operations
         // SAFETY: just made.
         && let Err(error) = unsafe { wr::set_up(qp, kind, operations, features) }

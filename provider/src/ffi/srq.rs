@@ -149,11 +149,31 @@ pub(super) unsafe extern "C" fn modify(
     attr: *mut c::ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    let mut command = c::ibv_modify_srq::default();
-    // SAFETY: the arguments are libibverbs' own; the command has the given length.
-    status(check(unsafe {
-        c::ibv_cmd_modify_srq(srq, attr, mask, &raw mut command, size_of_val(&command))
-    }))
+    // SAFETY: the arguments are libibverbs' own, and no other code uses `attr` meanwhile.
+    status(unsafe { try_modify(srq, &mut *attr, mask) })
+}
+
+/// # Safety
+/// `srq` must be live.
+unsafe fn try_modify(
+    srq: *mut c::ibv_srq,
+    attr: &mut c::ibv_srq_attr,
+    mask: c_int,
+) -> Result<(), Errno> {
+    if mask.cast_unsigned() & c::IBV_SRQ_MAX_WR == 0 {
+        let mut command = c::ibv_modify_srq::default();
+        // SAFETY: the queue is live; the command has the given length.
+        return check(unsafe {
+            c::ibv_cmd_modify_srq(srq, attr, mask, &raw mut command, size_of_val(&command))
+        });
+    }
+    // SAFETY: the caller passes a live queue of this plugin, and so its domain is live, too.
+    let (queue, context, source) =
+        unsafe { (own(srq), Context::of((*srq).context), pd::source((*srq).pd, Resource::Srq)) };
+    let (queue, context) = (queue.ok_or(Errno::INVAL)?, context?);
+    let ring = SrqRing::allocate(attr.max_wr, queue.max_sge(), &context.limits, &source)?;
+    // SAFETY: the queue is live.
+    queue.resize(ring, |request| unsafe { commands::resize_srq(srq, attr, mask, request) })
 }
 
 /// `query_srq`.

@@ -68,6 +68,11 @@ impl Cq {
         Ok(Self { raw: object(raw)?, extended })
     }
 
+    /// Creates a CQ with at least `cqe` entries that loses completions when it is full.
+    pub fn overrunning(context: &Context, cqe: i32) -> io::Result<Self> {
+        Ok(Self { raw: extended::create_overrunning_cq(context, cqe)?, extended: true })
+    }
+
     /// Returns the identity that events of this CQ contain.
     pub fn identity(&self) -> usize {
         self.raw() as usize

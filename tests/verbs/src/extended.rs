@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use super::context::Context;
 use super::{check, ffi, missing, object};
@@ -49,7 +49,25 @@ pub(crate) fn create_cq(
     channel: *mut ffi::ibv_comp_channel,
     vector: i32,
 ) -> io::Result<NonNull<ffi::ibv_cq>> {
-    let mut attr = cq_attr(cqe, channel, vector)?;
+    create_cq_from(context, cq_attr(cqe, channel, vector)?)
+}
+
+/// Creates a queue that may overrun, by `ibv_create_cq_ex`.
+pub(crate) fn create_overrunning_cq(
+    context: &Context,
+    cqe: i32,
+) -> io::Result<NonNull<ffi::ibv_cq>> {
+    let mut attr = cq_attr(cqe, ptr::null_mut(), 0)?;
+    attr.comp_mask = ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = ffi::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    create_cq_from(context, attr)
+}
+
+/// Creates a queue with these attributes, whose channel is live or null.
+fn create_cq_from(
+    context: &Context,
+    mut attr: ffi::ibv_cq_init_attr_ex,
+) -> io::Result<NonNull<ffi::ibv_cq>> {
     // SAFETY: the context is open; the channel is live or null.
     let raw = unsafe {
         let create = ffi::extended(context.raw()).create_cq_ex.ok_or_else(missing)?;
@@ -193,6 +211,21 @@ pub(crate) unsafe fn create_raw_qp(
         attr.comp_mask |= ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         attr.send_ops_flags = RAW.into();
     }
+    // SAFETY: by the caller's promise.
+    unsafe { create_with(attr, init) }
+}
+
+/// `ibv_create_qp_ex` for a QP whose datagrams to a group do not come back.
+///
+/// # Safety
+/// PD and CQs must be live.
+pub(crate) unsafe fn create_unlooped_qp(
+    pd: *mut ffi::ibv_pd,
+    init: &mut ffi::ibv_qp_init_attr,
+) -> io::Result<NonNull<ffi::ibv_qp>> {
+    let mut attr = qp_attr(pd, init);
+    attr.comp_mask |= ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    attr.create_flags = ffi::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
     // SAFETY: by the caller's promise.
     unsafe { create_with(attr, init) }
 }

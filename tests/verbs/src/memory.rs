@@ -76,6 +76,16 @@ impl Mr {
         Ok(Self { raw: object(raw)? })
     }
 
+    /// Allocates a region without memory.
+    pub fn null(pd: &Pd) -> io::Result<Self> {
+        // SAFETY: the PD and its context are live.
+        let raw = unsafe {
+            let alloc = ffi::extended((*pd.raw()).context).alloc_null_mr.ok_or_else(missing)?;
+            alloc(pd.raw())
+        };
+        Ok(Self { raw: object(raw)? })
+    }
+
     /// Registers a whole buffer through its DMA buffer, with the buffer's own address.
     pub fn of_dmabuf(pd: &Pd, buffer: &Buffer, access: u32) -> io::Result<Self> {
         let Some((fd, offset)) = buffer.dmabuf() else {

@@ -81,6 +81,12 @@ impl Qp {
         Ok((Self { extended: true, ..qp }, cap))
     }
 
+    /// Creates a QP whose datagrams to a group do not come back. Also returns the granted sizes.
+    pub fn unlooped(init: &InitAttr<'_>) -> io::Result<(Self, QpCap)> {
+        // SAFETY: the PD and what the struct names are live.
+        init.create(|pd, raw| unsafe { extended::create_unlooped_qp(pd, raw) })
+    }
+
     /// Returns an XRC target, to which nothing can be posted.
     pub(crate) fn of_target(raw: NonNull<ffi::ibv_qp>) -> Self {
         Self { raw, extended: false }

@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::slice;
 
 use arrayvec::ArrayVec;
-use vrnic_abi::GuestAddr;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
+use vrnic_abi::{GuestAddr, Key};
 
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, HeldMemory, Host, Place};
 use crate::memory::mtt::Walk;
 use crate::memory::pages::Run;
-use crate::memory::tpt::{ByteRange, Denied, Piece, RemoteUse, User};
+use crate::memory::tpt::{ByteRange, Denied, Piece, RemoteUse, Tpt, User, Window};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Maximum number of bytes that a QP moves in one turn while others wait for theirs.
@@ -31,7 +31,11 @@ pub struct SgList<'a> {
     inline: Option<&'a [u8]>,
     /// True if one of the keys is valid for this message only.
     one_touch: bool,
+    /// The pieces without memory ([`Key::NULL`]), as bits by their index.
+    null: u32,
 }
+
+const _: () = assert!(MAX_SGE <= u32::BITS);
 
 impl<'a> SgList<'a> {
     /// Adds the source memory of a send work request, whose WQE is `raw`.
@@ -130,10 +134,20 @@ impl<'a> SgList<'a> {
             return Ok(());
         }
         let tpt = turn.tpt;
-        let window = tpt.check(&turn.memory, key, user, ByteRange { addr, len }, need)?;
+        let window = match tpt.check(&turn.memory, key, user, ByteRange { addr, len }, need) {
+            Err(Denied::Invalid) if key == Key::NULL => self.add_null(tpt),
+            checked => checked?,
+        };
         turn.is_of(user)?;
         // A list has no more entries than fit.
         self.windows.try_push(Piece { window, len }).map_err(|_| Denied::Bounds)
+    }
+
+    /// Records that the next piece has no memory. Returns a window that is not used.
+    #[cold]
+    fn add_null(&mut self, tpt: &'a Tpt) -> Window<'a> {
+        self.null |= 1 << self.windows.len();
+        tpt.nowhere()
     }
 
     /// Checks memory that a peer's message refers to, and adds it. Memory of length zero is not
@@ -203,6 +217,9 @@ impl<'a> SgList<'a> {
             into.copy_from_slice(from.ok_or(CopyFault::Source)?);
             return Ok(());
         }
+        if self.null != 0 {
+            into.fill(0);
+        }
         self.pieces(at, into.len() as u64, |addr, range| {
             let into = into.get_mut(range)?;
             memory.read(addr, into).ok()
@@ -225,8 +242,8 @@ impl<'a> SgList<'a> {
             .ok_or(CopyFault::Target)
     }
 
-    /// Calls `each` for each contiguous piece of `len` bytes from `at` on, with its guest address
-    /// and the range of these bytes in it.
+    /// Calls `each` for each contiguous piece of `len` bytes from `at` on that has memory, with its
+    /// guest address and the range of these bytes in it.
     fn pieces(
         &self,
         at: u64,
@@ -235,12 +252,35 @@ impl<'a> SgList<'a> {
     ) -> Option<()> {
         let mut done = 0;
         while done < len {
+            if let Some(skipped) = self.without_memory(at + done) {
+                done += skipped.min(len - done);
+                continue;
+            }
             let run = self.resolve(at + done, len - done)?;
             // CAST: at most the length of the caller's slice.
             each(run.addr, done as usize..(done + run.len) as usize)?;
             done += run.len;
         }
         Some(())
+    }
+
+    /// Returns the number of bytes from byte `at` on that have no memory, or `None` if that byte
+    /// has memory.
+    #[inline(always)]
+    fn without_memory(&self, at: u64) -> Option<u64> {
+        if self.null == 0 { None } else { self.find_without_memory(at) }
+    }
+
+    #[cold]
+    fn find_without_memory(&self, at: u64) -> Option<u64> {
+        let mut start = 0;
+        for (nth, Piece { len, .. }) in self.windows.iter().enumerate() {
+            if at < start + len {
+                return (self.null & 1 << nth != 0).then(|| start + len - at);
+            }
+            start += len;
+        }
+        None
     }
 
     /// Returns the contiguous memory from byte `at` on, up to `len` bytes.
@@ -293,6 +333,9 @@ pub fn copy<H: Host>(
         return target.list.write::<H>(target.memory, from, bytes);
     }
     let len = to - from;
+    if source.list.null | target.list.null != 0 {
+        return copy_without_memory::<H>(source, target, from, len);
+    }
     if let Some(read) = source.list.resolve(from, len)
         && let Some(written) = target.list.resolve(from, len)
         && read.len.min(written.len) == len
@@ -303,6 +346,27 @@ pub fn copy<H: Host>(
         return H::copy(read, written, len);
     }
     copy_runs::<H>(source, target, from, len)
+}
+
+/// Moves `len` bytes from `at` on, of which some have no memory on a side: they are zero, or lost.
+#[cold]
+fn copy_without_memory<H: Host>(
+    source: Side<'_, H::Held<'_>>,
+    target: Side<'_, H::Held<'_>>,
+    at: u64,
+    len: u64,
+) -> Result<(), CopyFault> {
+    let mut buffer = [0; 1024];
+    let (mut at, end) = (at, at + len);
+    while at < end {
+        // CAST: at most the length of the buffer.
+        let part = (end - at).min(buffer.len() as u64) as usize;
+        let part = buffer.get_mut(..part).ok_or(CopyFault::Source)?;
+        source.list.read::<H>(source.memory, at, part)?;
+        target.list.write::<H>(target.memory, at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(())
 }
 
 /// Moves `len` bytes from `at` on that are not contiguous on both sides.

@@ -323,6 +323,12 @@ impl Ring {
         1 << self.log_stride
     }
 
+    /// Returns log2 of the number of bytes of an entry.
+    #[must_use]
+    pub fn log_stride(&self) -> u8 {
+        self.log_stride
+    }
+
     /// Returns the contiguous entries from `index` on, up to `max`, which must not be zero.
     #[inline]
     #[must_use]

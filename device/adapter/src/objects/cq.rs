@@ -79,6 +79,8 @@ struct Inner {
     failed: bool,
     /// True if it has been destroyed. Neither entries nor events are written any more.
     ended: bool,
+    /// True if entries without room are lost.
+    loses: bool,
     /// The entries without room, if it is a holding CQ.
     hold: Option<Box<Hold>>,
     moderation: Moderation,
@@ -147,8 +149,24 @@ enum Room {
     Free,
     /// No. It is held back.
     Full,
+    /// No. It is lost.
+    None,
     /// No, and the queue fails: it is full, or its consumer index is bad.
     Lost,
+}
+
+/// What happens to an entry for which a queue has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The queue fails.
+    Fail,
+    /// The entry is lost.
+    Lose,
+    /// The queue holds the entry back until there is room.
+    Hold {
+        /// The number of free entries at which the guest gets an event; zero for none.
+        few: u32,
+    },
 }
 
 /// Parameters of a queue.
@@ -164,9 +182,8 @@ pub struct Parts {
     pub eq: Arc<EventQueue>,
     /// Its entries.
     pub ring: Ring,
-    /// For a holding CQ, the number of free entries at which the guest gets an event, or zero for
-    /// none; `None` for other CQs.
-    pub holding: Option<u32>,
+    /// What happens when it is full.
+    pub when_full: WhenFull,
 }
 
 impl Cq {
@@ -182,7 +199,7 @@ impl Cq {
             eq: parts.eq,
             holds: AtomicBool::new(false),
             resuming: AtomicBool::new(false),
-            inner: Mutex::new(Inner::new(parts.ring, parts.holding)),
+            inner: Mutex::new(Inner::new(parts.ring, parts.when_full)),
             feeders: Mutex::default(),
         }
     }
@@ -207,7 +224,7 @@ impl Cq {
     }
 
     /// Writes an entry. Returns whether an event is due. A holding CQ that is full holds the entry
-    /// back.
+    /// back, and one that ignores overruns loses it.
     ///
     /// # Errors
     /// Returns an error if the queue is full, has been full, or its memory is not accessible.
@@ -228,6 +245,7 @@ impl Cq {
                     inner.keep(completion.entry(0, turn.now()));
                     return Ok(Due::No);
                 }
+                Room::None => return Ok(Due::No),
                 Room::Lost => return Err(self.fail(turn, &mut inner)),
             }
         }
@@ -258,7 +276,7 @@ impl Cq {
             return Room::Free;
         }
         if inner.hold.is_none() {
-            return Room::Lost;
+            return if inner.loses { Room::None } else { Room::Lost };
         }
         // From now on the user rings the doorbell when it has stored its index. It may have stored
         // one just before.
@@ -419,8 +437,11 @@ impl Cq {
 }
 
 impl Inner {
-    fn new(ring: Ring, holding: Option<u32>) -> Self {
-        let hold = holding.map(|few| Box::new(Hold::new(few)));
+    fn new(ring: Ring, when_full: WhenFull) -> Self {
+        let hold = match when_full {
+            WhenFull::Hold { few } => Some(Box::new(Hold::new(few))),
+            WhenFull::Fail | WhenFull::Lose => None,
+        };
         let limit = hold.as_ref().map_or(ring.size(), |hold| hold.limit(ring.size()));
         Self {
             ring,
@@ -433,6 +454,7 @@ impl Inner {
             event: None,
             failed: false,
             ended: false,
+            loses: when_full == WhenFull::Lose,
             hold,
             moderation: Moderation::default(),
             held: None,

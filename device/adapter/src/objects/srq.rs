@@ -37,7 +37,6 @@ pub struct Srq {
     pub users: AtomicU32,
     /// The additional state of an SRQ for XRC targets.
     pub xrc: Option<Xrc>,
-    ring: Ring,
     inner: Mutex<Inner>,
     /// True once it has been destroyed; set under the lock.
     dead: AtomicBool,
@@ -52,8 +51,9 @@ pub struct Xrc {
     pub cq: Arc<Cq>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    ring: Ring,
     /// Index of the next receive.
     ci: u32,
     /// An event is raised once when fewer receives than this are posted; never if it is zero.
@@ -65,6 +65,10 @@ struct Inner {
 /// The queue is or was faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
+
+/// A ring has no room for the receives that are posted, or fewer entries than the armed limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
 
 impl Srq {
     /// Creates an empty queue in `ring`, with this doorbell, for receives with the keys of a user.
@@ -85,8 +89,7 @@ impl Srq {
             doorbell,
             users: AtomicU32::new(0),
             xrc,
-            ring,
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner { ring, ci: 0, limit: 0, failed: false }),
             dead: AtomicBool::new(false),
         }
     }
@@ -116,8 +119,8 @@ impl Srq {
         if posted == 0 {
             return Ok(None);
         }
-        let bytes = raw.get_mut(..self.ring.stride()).ok_or(Failed)?;
-        let read = self.ring.addr(index).filter(|_| posted <= self.ring.size());
+        let bytes = raw.get_mut(..inner.ring.stride()).ok_or(Failed)?;
+        let read = inner.ring.addr(index).filter(|_| posted <= inner.ring.size());
         if read.is_none_or(|addr| turn.memory().read(addr, bytes).is_err()) {
             inner.failed = true;
             drop(inner);
@@ -150,7 +153,7 @@ impl Srq {
             users: self.users.load(Ordering::Relaxed).into(),
             xrcdn: self.xrc.as_ref().map_or(NONE.into(), |xrc| xrc.xrcdn),
             ring: RingRecord {
-                size: self.ring.size().into(),
+                size: inner.ring.size().into(),
                 posted: host.bar_load32(self.doorbell.srq_pi()).into(),
                 next: inner.ci.into(),
             },
@@ -165,20 +168,41 @@ impl Srq {
     /// # Errors
     /// Returns an error if the limit exceeds the number of entries.
     pub fn arm(&self, host: &impl DoorbellBar, limit: u32) -> Result<bool, Failed> {
-        if limit > self.ring.size() {
+        let mut inner = self.inner.lock();
+        if limit > inner.ring.size() {
             return Err(Failed);
         }
-        let mut inner = self.inner.lock();
         let reached = self.posted(host, inner.ci) < limit;
         inner.limit = if reached { 0 } else { limit };
         Ok(reached)
+    }
+
+    /// Returns log2 of the number of bytes of an entry.
+    #[must_use]
+    pub fn log_stride(&self) -> u8 {
+        self.inner.lock().ring.log_stride()
+    }
+
+    /// Continues in another ring, which contains the posted receives at their indices. A queue that
+    /// has failed stays so.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; the queue is unchanged then.
+    pub fn resize(&self, host: &impl DoorbellBar, ring: Ring) -> Result<(), NoRoom> {
+        let mut inner = self.inner.lock();
+        let posted = self.posted(host, inner.ci);
+        if posted.max(inner.limit) > ring.size() {
+            return Err(NoRoom);
+        }
+        inner.ring = ring;
+        Ok(())
     }
 
     /// Returns the result of QUERY_SRQ.
     #[must_use]
     pub fn status(&self, host: &impl DoorbellBar) -> SrqStatus {
         let inner = self.inner.lock();
-        let posted = self.posted(host, inner.ci).min(self.ring.size());
+        let posted = self.posted(host, inner.ci).min(inner.ring.size());
         SrqStatus {
             limit: inner.limit.into(),
             posted: posted.into(),

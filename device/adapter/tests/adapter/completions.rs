@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::admin::{Pages, ResizeCq, Status as AdminStatus, command};
+use vrnic_abi::admin::{CqFlags, CreateCq, Pages, ResizeCq, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
@@ -14,7 +14,7 @@ use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
-use crate::bus::Endpoint;
+use crate::bus::{CompletionQueue, Endpoint};
 use crate::world::Pair;
 
 /// Returns a pair whose CQs have `1 << log` entries.
@@ -100,6 +100,35 @@ fn overflow_stops_all_feeders_after_the_event() {
     assert!(p.received().is_none());
     assert_eq!(p.gb.drain_events(), []);
     assert_eq!(p.gb.stats().cq_overflows.get(), 1);
+}
+
+/// A CQ that ignores overruns loses the entries for which it has no room, and nothing else happens.
+/// A bad consumer index still makes it fail.
+#[test]
+fn a_queue_that_ignores_overruns_loses_entries() {
+    let setup = Setup { log_cqes: 2, ignore_overrun: true, ..Setup::default() };
+    let mut p = Pair::with(setup, |_| {});
+    for lap in 0..3 {
+        send(&mut p, lap * 10..lap * 10 + 7);
+        receive(&mut p, lap * 10..lap * 10 + 4);
+    }
+    assert_eq!(p.gb.drain_events(), []);
+    assert_eq!(p.gb.stats().cq_overflows.get(), 0);
+    set_consumer(&p, 99);
+    p.b.post_recv(0, &[]);
+    (0..5).for_each(|_| p.b.post_recv(0, &[]));
+    for _ in 0..5 {
+        p.run(&Wr::new(Opcode::Send, &[]));
+    }
+    assert_eq!(p.gb.drain_events()[0], (Kind::CqError, p.b.recv_cq.cqn));
+}
+
+#[test]
+fn a_queue_cannot_both_lose_and_hold_entries() {
+    let p = pair(2);
+    let both = |params: CreateCq| CreateCq { flags: CqFlags::all().bits(), ..params };
+    let refused = CompletionQueue::create_with(&p.ga, p.a.uar, p.a.eqn, 2, both).err();
+    assert_eq!(refused, Some(Refused(AdminStatus::BadParam, 25)));
 }
 
 /// A consumer index beyond what was written, or behind its former value, makes the CQ fail when the

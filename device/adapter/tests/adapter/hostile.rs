@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use vrnic_abi::admin::{
     CreateCq, CreateEq, CreateQp, CreateSrq, Inspect, Inspected, ModifyQp, ModifySrq, NO_QUEUE,
-    Opcode as Admin, Pages, QueryParams, RegMr, SetPort, Status as AdminStatus,
+    Opcode as Admin, Pages, QueryParams, RegMr, ResizeSrq, SetPort, Status as AdminStatus,
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::direct::Direction;
@@ -63,6 +63,7 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
         (Admin::DestroySrq, object(1)),
         (Admin::ModifySrq, bytes(ModifySrq::new(1, 2).as_bytes())),
         (Admin::QuerySrq, object(1)),
+        (Admin::ResizeSrq, bytes(ResizeSrq::new(1, 2, pages).as_bytes())),
         (Admin::CreateQp, bytes(shared_qp.as_bytes())),
         (Admin::AllocXrcd, [0; 56]),
         (Admin::FreeXrcd, object(1)),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::admin::{Mcast, Opcode as Admin, SetGid, Status as AdminStatus, command};
+use vrnic_abi::admin::{
+    CreateQp, Mcast, Opcode as Admin, QpOptions, SetGid, Status as AdminStatus, command,
+};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{AddressVector, GRH_LEN, MULTICAST_QPN, NO_VLAN, Type};
 use vrnic_abi::sq::DatagramSeg;
@@ -13,7 +15,7 @@ use vrnic_testdriver::qp::Setup;
 use crate::bus::{Endpoint, Guest};
 use crate::cable::Plug;
 use crate::datagrams::{QKEY, datagram, ipv4, ready};
-use crate::world::Pair;
+use crate::world::{Pair, World};
 
 /// 239.1.2.3.
 pub(crate) const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
@@ -200,4 +202,23 @@ fn as_many_groups_as_promised_and_no_more() {
     assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Err(Refused(AdminStatus::NoResource, 0)));
     assert_eq!(detach(&p.ga, p.a.qpn, group(5)), Ok(()));
     assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Ok(()));
+}
+
+/// Datagrams of a QP that blocks its loopback reach the members of other functions alone.
+#[test]
+fn a_blocked_loopback_spares_the_own_function() {
+    let blocked = Setup { kind: Type::Ud, block_loopback: true, ..Setup::default() };
+    for setup in [Setup { block_loopback: false, ..blocked }, blocked] {
+        let mut p = Pair::datagrams(World::default(), setup);
+        attach(&p.ga, p.a.qpn, GROUP).expect("attached");
+        attach(&p.gb, p.b.qpn, GROUP).expect("attached");
+        assert_eq!(members(&mut p, to(GROUP)), [!setup.block_loopback, true]);
+    }
+}
+
+#[test]
+fn only_datagrams_have_a_loopback_to_block() {
+    let p = Pair::new();
+    let params = CreateQp { options: QpOptions::BLOCK_LOOPBACK.bits(), ..p.a.params() };
+    assert_eq!(p.ga.create_qp(&params).err(), Some(Refused(AdminStatus::BadParam, 43)));
 }

@@ -1,7 +1,7 @@
 //! Shared receive queues: which QP gets which receive, events, faults (docs/adapter.md, section 6).
 
 use vrnic_abi::admin::{
-    CreateQp, CreateSrq, ModifySrq, Opcode as Admin, Pages, Status as Refusal, command,
+    CreateQp, CreateSrq, ModifySrq, Opcode as Admin, Pages, ResizeSrq, Status as Refusal, command,
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -361,6 +361,49 @@ fn datagrams_take_shared_receives() {
     // The third datagram has found no receive.
     assert!(receivers[0].recv_cq.poll().is_none());
     assert_eq!(datagrams::lost(&ga, &gb), 1);
+}
+
+#[test]
+fn a_queue_grows_and_shrinks_with_its_receives() {
+    let mut s = Shared::new(1, Type::Rc);
+    let mut wr_id = 0;
+    let mut first = 0;
+    for log_size in [LOG_SHARED + 2, LOG_SHARED, LOG_SHARED - 1, LOG_SHARED + 1] {
+        // Three receives are posted when the ring changes, at a place that moves.
+        (0..3).for_each(|nth| s.post(wr_id + nth, 64));
+        s.srq.resize(first, log_size).expect("RESIZE_SRQ");
+        let room = (1 << log_size) - 3;
+        (0..room).for_each(|nth| s.post(wr_id + 3 + nth, 64));
+        for _ in 0..1 << log_size {
+            s.send_text(0, b"12345678");
+            assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((wr_id, OK))));
+            wr_id += 1;
+        }
+        first += 1 << log_size;
+    }
+}
+
+#[test]
+fn a_queue_does_not_shrink_below_its_receives_and_its_limit() {
+    let mut s = Shared::new(1, Type::Rc);
+    let refused = |queue: &mut SharedQueue, log_size| queue.resize(0, log_size).err();
+    let busy = Some(Refused(Refusal::Busy, 0));
+    (0..3).for_each(|wr_id| s.post(wr_id, 64));
+    assert_eq!(refused(&mut s.srq, 1), busy);
+    s.arm(3);
+    assert_eq!(refused(&mut s.srq, 1), busy);
+    assert_eq!(refused(&mut s.srq, 16), Some(Refused(Refusal::BadParam, 20)));
+    let missing = ResizeSrq::new(999, 2, Pages::new(s.gb.ram().alloc(1 << 12), 12, 0));
+    let missing = s.gb.command::<command::ResizeSrq>(&missing).err();
+    assert_eq!(missing, Some(Refused(Refusal::NotFound, 0)));
+    let nowhere = ResizeSrq::new(s.srq.srqn, 2, Pages::new(1, 12, 0));
+    let nowhere = s.gb.command::<command::ResizeSrq>(&nowhere).err();
+    assert_eq!(nowhere, Some(Refused(Refusal::BadParam, 0)));
+    for wr_id in 0..3 {
+        s.send_text(0, b"12345678");
+        assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((wr_id, OK))));
+    }
+    s.srq.resize(3, 1).expect("an empty queue whose limit has been reached");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Messages that arrive: every operation, segments, sizes, send queues in guest memory and in the
 //! device.
 
+use vrnic_abi::Key;
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{REGION, Setup};
-use vrnic_testdriver::wr::Wr;
+use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::bus::Endpoint;
 use crate::world::{Pair, World};
@@ -229,4 +230,44 @@ fn long_messages_take_turns_with_short_ones() {
 fn a_qp_is_small() {
     let qp = size_of::<vrnic_adapter::objects::qp::Qp<crate::host::TestHost>>();
     assert!(qp <= 2048, "{qp} bytes");
+}
+
+/// The local key of memory that does not exist reads as zeros at any address, and loses what is
+/// written.
+#[test]
+fn the_null_key_reads_as_zeros_and_loses_what_is_written() {
+    let null = |at: u64, len: u32| sge(at, len, Key::NULL.get());
+    let mut p = Pair::new();
+    let data = pattern(9000, 5);
+    p.a.fill(0, &data);
+    let gather = [p.a.sge(0, 3000), null(u64::MAX - 4999, 5000), p.a.sge(3000, 6000)];
+    let sent: Vec<u8> = [&data[..3000], &[0; 5000], &data[3000..]].concat();
+    p.b.fill(0, &[0xee; 20_000]);
+    let wr = Wr::new(Opcode::Write, &gather).to(p.b.buffer, p.b.key);
+    assert_eq!(status(&p.complete(&wr)), Status::Success);
+    assert!(p.b.bytes(0, 14_000) == sent && p.b.bytes(14_000, 1) == [0xee]);
+
+    let scatter = [null(0, 2999), p.a.sge(20_000, 2), null(7, 10_999)];
+    let wr = Wr::new(Opcode::Read, &scatter).to(p.b.buffer, p.b.key);
+    assert_eq!(status(&p.complete(&wr)), Status::Success);
+    assert_eq!(p.a.bytes(20_000, 3), [sent[2999], sent[3000], 0]);
+
+    p.b.post_recv(7, &[p.b.sge(10, 100), null(1, 4000), p.b.sge(200, 9900)]);
+    assert_eq!(status(&p.complete(&Wr::new(Opcode::Send, &gather))), Status::Success);
+    assert_eq!(p.received().expect("received").byte_len.get(), 14_000);
+    assert!(p.b.bytes(10, 100) == sent[..100] && p.b.bytes(200, 9900) == sent[4100..]);
+
+    let wr = Wr::new(Opcode::FetchAdd, &[null(0, 8)]).to(p.b.buffer, p.b.key).atomic(1, 0);
+    assert_eq!(status(&p.complete(&wr)), Status::Success);
+}
+
+/// The null key is no key for peers, and none of an atomic, a region or a window.
+#[test]
+fn the_null_key_is_only_local() {
+    let mut p = Pair::new();
+    let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, Key::NULL.get());
+    assert_eq!(status(&p.complete(&wr)), Status::RemAccessErr);
+    let mut p = Pair::new();
+    let wr = Wr::new(Opcode::LocalInv, &[]).to(0, Key::NULL.get());
+    assert_eq!(status(&p.complete(&wr)), Status::MwBindErr);
 }

@@ -180,6 +180,7 @@ impl<B: Bus> Endpoint<B> {
         let Base { guest, context, uar, pdn, buffer, key, eqn, events } = base;
         let tune_cq = |params: CreateCq| match setup.holding {
             Some(few) => params.holding(few),
+            None if setup.ignore_overrun => params.ignoring_overruns(),
             None => params,
         };
         let cq = || {

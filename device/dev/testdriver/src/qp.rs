@@ -1,6 +1,6 @@
 //! Parameters and attributes of QPs.
 
-use vrnic_abi::admin::{CreateQp, QpFlags, TagForm};
+use vrnic_abi::admin::{CreateQp, QpFlags, QpOptions, TagForm};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, NO_VLAN, State, Type};
 use vrnic_abi::rq::HEADER_LEN;
 use vrnic_abi::sq::Sge;
@@ -63,6 +63,8 @@ pub struct Setup {
     pub log_cqes: u8,
     /// For holding CQs, the number of free entries at which they report that few are left.
     pub holding: Option<u32>,
+    /// True for CQs that lose entries when they are full.
+    pub ignore_overrun: bool,
     /// log2 of the entries of both queues.
     pub log_wqes: u8,
     /// log2 of the send stride.
@@ -77,6 +79,8 @@ pub struct Setup {
     pub kind: Type,
     /// More flags of the QP.
     pub flags: QpFlags,
+    /// True if datagrams to a group go to no QP of its own function.
+    pub block_loopback: bool,
     /// Position of command keys in its messages.
     pub tags: (TagForm, u32),
 }
@@ -87,6 +91,7 @@ impl Default for Setup {
             region: REGION,
             log_cqes: 6,
             holding: None,
+            ignore_overrun: false,
             log_wqes: LOG_WQES,
             log_stride: 9,
             in_device: false,
@@ -94,6 +99,7 @@ impl Default for Setup {
             kernel: false,
             kind: Type::Rc,
             flags: QpFlags::empty(),
+            block_loopback: false,
             tags: (TagForm::None, 0),
         }
     }
@@ -112,6 +118,10 @@ impl Setup {
         let sq_table =
             if in_device { 0 } else { guest.ram().alloc(1 << (self.log_wqes + self.log_stride)) };
         let flags = if in_device { QpFlags::SQ_IN_DEVICE } else { QpFlags::empty() };
+        let options = match self.block_loopback {
+            true => QpOptions::BLOCK_LOOPBACK,
+            false => QpOptions::empty(),
+        };
         CreateQp {
             sq_table: sq_table.into(),
             rq_table: rq_table.into(),
@@ -123,6 +133,7 @@ impl Setup {
             rq_log_stride: RECV_LOG_STRIDE,
             qp_type: self.kind as u8,
             flags: (flags | self.flags).bits(),
+            options: options.bits(),
             tag_form: self.tags.0 as u8,
             tag_offset: self.tags.1.into(),
             ..CreateQp::default()

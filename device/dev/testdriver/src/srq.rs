@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::admin::{CreateSrq, SrqStatus, command};
+use vrnic_abi::admin::{CreateSrq, ResizeSrq, SrqStatus, command};
 use vrnic_abi::doorbell::SRQ_FREED;
 use vrnic_abi::sq::Sge;
 use vrnic_queues::request::write_recv;
 use vrnic_queues::ring::Ring;
 
+use crate::admin::Refused;
 use crate::bus::Bus;
 use crate::endpoint::Endpoint;
 use crate::guest::Guest;
@@ -61,6 +62,25 @@ impl<B: Bus> SharedQueue<B> {
             .expect("room for the segments");
         self.pi = self.pi.wrapping_add(1);
         self.publish(self.pi);
+    }
+
+    /// Copies the entries from `first` on to a ring of `1 << log_size` entries, and continues
+    /// there.
+    ///
+    /// # Errors
+    /// Returns the adapter's refusal. The queue stays in its ring then.
+    pub fn resize(&mut self, first: u32, log_size: u8) -> Result<(), Refused> {
+        let addr = self.guest.ram().alloc(1 << (log_size + RECV_LOG_STRIDE));
+        let ring = self.guest.ram().ring(addr, log_size, RECV_LOG_STRIDE).expect("guest memory");
+        for index in (0..self.pi.wrapping_sub(first)).map(|nth| first.wrapping_add(nth)) {
+            for (to, from) in ring.entry(index).iter().zip(self.ring.entry(index)) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        let params = ResizeSrq::new(self.srqn, log_size, Ram::pages(addr));
+        self.guest.command::<command::ResizeSrq>(&params)?;
+        self.ring = ring;
+        Ok(())
     }
 
     /// Stores this producer index.

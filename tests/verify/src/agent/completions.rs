@@ -29,6 +29,12 @@ calls! { Completions:
         Ok(self.keep_cq(cq))
     }
 
+    /// Creates a CQ that loses completions when it is full.
+    fn create_overrunning_cq(&mut self, cqe: i32) -> io::Result<CqInfo> {
+        let cq = Cq::overrunning(self.context()?, cqe)?;
+        Ok(self.keep_cq(cq))
+    }
+
     /// Resizes a CQ to at least `cqe` entries. Returns the number of its entries.
     fn resize_cq(&mut self, cq: u32, cqe: i32) -> io::Result<u32> {
         let cq = self.cqs.get(cq)?;

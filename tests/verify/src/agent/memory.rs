@@ -52,6 +52,12 @@ calls! { Memory:
         Ok(self.keep_mr(mr))
     }
 
+    /// Allocates a region without memory.
+    fn alloc_null_mr(&mut self, pd: u32) -> io::Result<MrInfo> {
+        let mr = Mr::null(self.pds.get(pd)?)?;
+        Ok(self.keep_mr(mr))
+    }
+
     /// Registers a whole buffer through its DMA buffer.
     fn reg_dmabuf(&mut self, pd: u32, buffer: u32, access: u32) -> io::Result<MrInfo> {
         let mr = Mr::of_dmabuf(self.pds.get(pd)?, self.buffers.get(buffer)?, access)?;

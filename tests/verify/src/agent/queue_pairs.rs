@@ -19,6 +19,7 @@ calls! { QueuePairs:
         let srq = srq.transpose()?;
         let init = InitAttr { pd, send_cq, recv_cq, srq, qp_type, cap, signal_all };
         let plain = || match wanted.max_headers {
+            0 if wanted.block_loopback => Qp::unlooped(&init),
             0 if self.extended => Qp::extended(&init),
             0 => Qp::new(&init),
             length => Qp::raw_packets(&init, length, self.extended),

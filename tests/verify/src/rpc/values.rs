@@ -22,6 +22,8 @@ pub(crate) struct CreateQp {
     pub(crate) srq: Option<u32>,
     /// Number of bytes of the headers of large TCP segments.
     pub(crate) max_headers: u16,
+    /// True if datagrams to a group do not come back.
+    pub(crate) block_loopback: bool,
 }
 
 impl CreateQp {

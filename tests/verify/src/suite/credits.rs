@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("credits/receive_queue", receive_queue),
         Case::new("credits/receive_credits_come_with_polling", polling_gives_credits),
         Case::new("credits/send_queue", send_queue),
+        Case::new("credits/cq_that_ignores_overruns", ignored_overruns),
         Case::new("credits/resize_cq", resize),
         Case::new("credits/resize_cq_below_what_it_holds", shrink_too_far),
         Case::new("credits/resize_cq_limits", limits),
@@ -97,6 +98,31 @@ fn send_queue(env: &Env) -> Result<()> {
         let posted = link.a.try_post(&requests)?;
         expect_full(&posted, depth)?;
         link.a.expect_sent(depth - 1, Status::Success)?;
+    }
+    Ok(())
+}
+
+/// A CQ that ignores overruns loses the completions for which it has no room. Everything else goes
+/// on.
+fn ignored_overruns(env: &Env) -> Result<()> {
+    let a = Side::new(&env.a, &options(64, 64))?;
+    let agent = &env.b.agent;
+    let pd = agent.alloc_pd()?;
+    let [send_cq, recv_cq] = [(); 2].map(|()| agent.create_overrunning_cq(4));
+    let (send_cq, recv_cq) = (send_cq?, recv_cq?);
+    let b = Side::with_cqs(&env.b, pd, [send_cq.cq, recv_cq.cq], &options(64, 4))?;
+    let link = Link::of(a, b)?;
+    let room = u64::from(recv_cq.capacity);
+    for lap in 0..2 {
+        let first = lap * 100;
+        for wr_id in first..first + room + 5 {
+            link.b.post_recv(wr_id, &[])?;
+            send(&link, wr_id)?;
+        }
+        (first..first + room)
+            .try_for_each(|wr_id| link.b.expect_received(wr_id, Status::Success).map(drop))?;
+        let more = agent.poll(recv_cq.cq, 1, 0)?;
+        ensure!(more.is_empty(), "more completions than entries: {more:?}");
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("multicast/members_receive", members),
         Case::new("multicast/several_members", several_members),
         Case::new("multicast/ipv6_group", ipv6_group),
+        Case::new("multicast/blocked_loopback", blocked_loopback),
         Case::new("multicast/refused", refused),
         Case::new("multicast/ends_with_the_queue_pair", ends),
     ]
@@ -46,7 +47,11 @@ fn options() -> Options {
 
 /// Returns a side that is ready to send and receive.
 pub(super) fn ready(end: &End) -> Result<Side> {
-    let side = Side::new(end, &options())?;
+    ready_with(end, &options())
+}
+
+fn ready_with(end: &End, options: &Options) -> Result<Side> {
+    let side = Side::new(end, options)?;
     let attr = side.attr_towards(end, 0);
     let init = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
     side.modify(State::Init, &attr, init)?;
@@ -287,6 +292,23 @@ fn several_members(env: &Env) -> Result<()> {
         ensure!(wc.src_qpn == a.qpn, "from QP {}", wc.src_qpn);
         target.check_part(HEADER, 16, 6, 0)?;
         side.expect_quiet(QUIET_MS / 2)?;
+        detach(side, GROUP)?;
+    }
+    Ok(())
+}
+
+/// Datagrams of a QP that blocks its loopback reach the members of the other end alone.
+fn blocked_loopback(env: &Env) -> Result<()> {
+    let sides = [ready(&env.a)?, ready(&env.b)?];
+    let sender = ready_with(&env.a, &Options { block_loopback: true, ..options() })?;
+    for side in sides.iter().chain([&sender]) {
+        attach(side, GROUP)?;
+    }
+    let way = to_group(&sender, GROUP)?;
+    ensure!(!reaches(&sender, &sides[0], way, 1)?, "a member of the own end has received");
+    ensure!(reaches(&sender, &sides[1], way, 2)?, "the member of the other end has not");
+    sender.expect_quiet(QUIET_MS / 2)?;
+    for side in sides.iter().chain([&sender]) {
         detach(side, GROUP)?;
     }
     Ok(())

@@ -12,6 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("regions/zero_based_remote", zero_based_remote),
         Case::new("regions/zero_based_local", zero_based_local),
         Case::new("regions/zero_based_ends", zero_based_ends),
+        Case::new("regions/null", null),
         Case::new("regions/dmabuf", dmabuf),
         Case::new("regions/rereg_access", rereg_access),
         Case::new("regions/rereg_access_takes_away", rereg_access_takes_away),
@@ -61,6 +62,37 @@ fn zero_based_ends(env: &Env) -> Result<()> {
     let far = Region::new(&b.end, b.pd, 4096, 0, ZERO_BASED)?;
     a.run(request(Op::Write, &near, 4089, far.rkey), Status::RemAccessErr)?;
     far.check_zero()
+}
+
+/// A region without memory reads as zeros, and loses what is written.
+fn null(env: &Env) -> Result<()> {
+    let options = Options::default().cap(|cap| (cap.send_sge, cap.recv_sge) = (3, 3));
+    let Link { a, b } = Link::new(env, &options)?;
+    let nulls = [a.end.agent.alloc_null_mr(a.pd)?, b.end.agent.alloc_null_mr(b.pd)?];
+    let nothing = |nth: usize, addr, length| Sge { addr, length, lkey: nulls[nth].lkey };
+    let (near, far) = (a.region(13_000, 0)?, b.region(13_000, 0)?);
+    let written = b.region(4000, 0)?;
+    let write = Side::request(Op::Write, 3, &[nothing(0, 0, 4000)]);
+    for (len, seed) in [(10, 1), (4000, 2)] {
+        near.fill(seed)?;
+        let gather = [near.part(0, len), nothing(0, 0, 4000), near.part(len, len)];
+        let most = far.part(0, 2 * len + 3980);
+        a.send(&b, &gather, &[nothing(1, u64::MAX - 9, 10), most, nothing(1, 5, 10)])?;
+        far.check_part(0, len - 10, seed, 10)?;
+        far.check_part(len + 3990, len - 10, seed, len)?;
+        written.fill(seed)?;
+        a.run(write.clone().at(written.addr, written.rkey), Status::Success)?;
+        written.check_zero()?;
+        let read = [nothing(0, 1, 3), near.part(0, 5)];
+        written.fill(seed)?;
+        let read = Side::request(Op::Read, 4, &read).at(written.addr, written.rkey);
+        a.run(read, Status::Success)?;
+        near.check_part(0, 5, seed, 3)?;
+    }
+    for (end, null) in [&a.end, &b.end].into_iter().zip(nulls) {
+        end.agent.dereg_mr(null.mr)?;
+    }
+    Ok(())
 }
 
 /// DMA buffers at both ends: they are sent, received into, written and read. Nothing outside the

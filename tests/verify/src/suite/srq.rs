@@ -23,6 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("srq/limit_event", limit_event),
         Case::new("srq/last_wqe_event", last_wqe),
         Case::new("srq/destroyed_qps_give_receives_back", destroyed),
+        Case::new("srq/a_queue_changes_its_size", resized),
         Case::new("srq/sizes_and_users", sizes),
     ]
 }
@@ -180,8 +181,39 @@ fn destroyed(env: &Env) -> Result<()> {
     shared.send(1, 0)
 }
 
-/// Sizes beyond the device's are refused, the size cannot be changed, and a queue in use cannot be
-/// destroyed.
+/// A queue grows and shrinks with the receives that are posted, but not below them and not below
+/// the limit.
+fn resized(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 2)?;
+    let (agent, srq) = (&env.b.agent, shared.srq.srq);
+    let (mut posted, mut sent) = (0, 0);
+    for size in [64, 16, 8, 32] {
+        agent.modify_srq(srq, Some(size), None)?;
+        let room = u64::from(agent.query_srq(srq)?.max_wr);
+        ensure!(room >= size.into(), "{room} entries instead of {size}");
+        let full = shared.try_post(posted..posted + room + 1)?;
+        expect_full(&full, room - (posted - sent))?;
+        posted = sent + room;
+        // Five receives are left when the next size is set.
+        while posted - sent > 5 {
+            shared.send((sent % 2) as usize, sent)?;
+            sent += 1;
+        }
+    }
+    let small = agent.modify_srq(srq, Some(4), None);
+    expect_errno("fewer entries than receives", small, Errno::INVAL)?;
+    shared.arm(5)?;
+    while posted > sent {
+        shared.send(0, sent)?;
+        sent += 1;
+    }
+    shared.post(posted..posted + 8)?;
+    shared.arm(7)?;
+    (0..2).try_for_each(|nth| shared.send(1, posted + nth))?;
+    Ok(agent.modify_srq(srq, Some(8), Some(6))?)
+}
+
+/// Sizes beyond the device's are refused, and a queue in use cannot be destroyed.
 fn sizes(env: &Env) -> Result<()> {
     let (agent, info) = (&env.b.agent, &env.b.info);
     let pd = agent.alloc_pd()?;
@@ -195,8 +227,10 @@ fn sizes(env: &Env) -> Result<()> {
     agent.destroy_srq(largest.srq)?;
     let shared = Shared::new(env, 1)?;
     let srq = shared.srq.srq;
-    let resize = agent.modify_srq(srq, Some(64), None);
-    expect_errno("a new size", resize, Errno::OPNOTSUPP)?;
+    for max_wr in [0, info.max_srq_wr + 1] {
+        let resize = agent.modify_srq(srq, Some(max_wr), None);
+        expect_errno(&format!("a new size of {max_wr}"), resize, Errno::INVAL)?;
+    }
     let limit = agent.modify_srq(srq, None, Some(1 << 20));
     expect_errno("a limit beyond the size", limit, Errno::INVAL)?;
     expect_errno("destroying in use", agent.destroy_srq(srq), Errno::BUSY)?;

@@ -274,6 +274,7 @@ fn execute<H: Host>(
         AllocXrcd => srq::alloc_xrcd,
         FreeXrcd => srq::free_xrcd,
         ResizeCq => queues::resize_cq,
+        ResizeSrq => srq::resize_srq,
         AttachMcast => multicast::attach,
         DetachMcast => multicast::detach,
         SetPort => objects::set_port,

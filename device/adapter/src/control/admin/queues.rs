@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::ContextId;
 use vrnic_abi::admin::{
     CqFlags, CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags,
-    QpResult, ResizeCq, ResizeCqResult, Status, TagForm, Transport,
+    QpOptions, QpResult, ResizeCq, ResizeCqResult, Status, TagForm, Transport,
 };
 use vrnic_abi::cq::LOG_CQES_MAX;
 use vrnic_abi::doorbell::{BarRange, Doorbell};
@@ -21,7 +21,7 @@ use crate::domain::Domain;
 use crate::host::Host;
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
-use crate::objects::cq::{self, Cq};
+use crate::objects::cq::{self, Cq, WhenFull};
 use crate::objects::eq::EventQueue;
 use crate::objects::qp::{Parts, Qp, SendRing};
 use crate::objects::srq::Srq;
@@ -77,7 +77,7 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     if u32::from(params.log_size) > LOG_CQES_MAX {
         return Err(bad(offset_of!(CreateCq, log_size)));
     }
-    let holding = holding(params)?;
+    let when_full = when_full(params)?;
     let objects = &adapter.objects;
     let uar = objects.uars.get(params.uar).ok_or(Status::NotFound)?;
     let eq = objects.eqs.get(params.eqn).ok_or(Status::NotFound)?;
@@ -91,7 +91,7 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
         doorbell,
         eq: Arc::clone(&eq),
         ring,
-        holding,
+        when_full,
     };
     let make = |cqn| Ok::<_, Failure>(Cq::new(cqn, parts));
     let Some(cq) = objects.cqs.insert(make)? else {
@@ -104,16 +104,20 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     Ok(CqResult::new(cq.cqn, doorbell.slot()))
 }
 
-/// Returns the number of free entries at which a holding CQ reports that few are left, or `None` if
-/// the CQ is not a holding one.
-fn holding(params: &CreateCq) -> Result<Option<u32>, Failure> {
+/// Returns what happens when a CQ is full.
+fn when_full(params: &CreateCq) -> Result<WhenFull, Failure> {
     let flags = CqFlags::from_bits(params.flags).ok_or_else(|| bad(offset_of!(CreateCq, flags)))?;
     let (holding, few) = (flags.contains(CqFlags::HOLDING), params.few.get());
     let limit = if holding { 1 << params.log_size } else { 1 };
     if few >= limit {
         return Err(bad(offset_of!(CreateCq, few)));
     }
-    Ok(holding.then_some(few))
+    match (holding, flags.contains(CqFlags::IGNORE_OVERRUN)) {
+        (true, true) => Err(bad(offset_of!(CreateCq, flags))),
+        (true, false) => Ok(WhenFull::Hold { few }),
+        (false, true) => Ok(WhenFull::Lose),
+        (false, false) => Ok(WhenFull::Fail),
+    }
 }
 
 /// Allocates a doorbell slot and zeroes its words. If worker numbers are given, spreads slots over
@@ -197,6 +201,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
     check_kind(adapter, params, kind, flags)?;
+    let options = options(params, kind)?;
     let objects = &adapter.objects;
     let Home { pd, xrcd, context } = home(adapter, params, kind)?;
     let Base { uar, send_cq, recv_cq } = base(adapter, params, context)?;
@@ -219,6 +224,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         recv_cq: Arc::clone(&recv_cq),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
         flags,
+        options,
         tags: Tags::new(form, params.tag_offset.get()),
         sq,
         rq,
@@ -246,6 +252,13 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     uar.assign(doorbell.slot(), Owner::Qp(Arc::clone(&qp)));
     let sq_offset = device_sq.map_or(0, |range| range.start);
     Ok(QpResult::new(qp.qpn, doorbell.slot(), sq_offset))
+}
+
+/// Returns the options, which only QPs of datagrams have.
+fn options(params: &CreateQp, kind: Type) -> Result<QpOptions, Failure> {
+    QpOptions::from_bits(params.options)
+        .filter(|options| options.is_empty() || kind.is_datagram())
+        .ok_or_else(|| bad(offset_of!(CreateQp, options)))
 }
 
 /// Checks that the adapter has QPs of this type, with these properties.

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::ContextId;
-use vrnic_abi::admin::{CreateSrq, ModifySrq, SrqResult, SrqStatus, SrqType, Status};
+use vrnic_abi::admin::{CreateSrq, ModifySrq, ResizeSrq, SrqResult, SrqStatus, SrqType, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::{Qpn, Srqn, Xrcdn, rq};
 
@@ -14,7 +14,7 @@ use crate::adapter::Adapter;
 use crate::domain::User;
 use crate::host::Host;
 use crate::memory::pages::Ring;
-use crate::objects::srq::{Srq, Xrc};
+use crate::objects::srq::{NoRoom, Srq, Xrc};
 use crate::objects::{Xrcd, held, hold, release};
 
 pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Outcome<SrqResult> {
@@ -78,6 +78,17 @@ fn ring<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Result<Ring, Failu
     }
     Ring::read(adapter.paging(), &params.pages, params.log_size, params.log_stride)
         .map_err(|error| pages_failure(error, offset_of!(CreateSrq, pages)))
+}
+
+pub(super) fn resize_srq<H: Host>(adapter: &Adapter<H>, params: &ResizeSrq) -> Outcome<()> {
+    if !adapter.has_ring_size(params.log_size) {
+        return Err(bad(offset_of!(ResizeSrq, log_size)));
+    }
+    let srq = adapter.objects.srqs.get(params.srqn).ok_or(Status::NotFound)?;
+    let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, srq.log_stride())
+        .map_err(|error| pages_failure(error, offset_of!(ResizeSrq, pages)))?;
+    // Threads that read the old ring held the SRQ's lock, so the old memory can be freed.
+    srq.resize(adapter.host(), ring).map_err(|NoRoom| Status::Busy.into())
 }
 
 pub(super) fn destroy_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcome<()> {

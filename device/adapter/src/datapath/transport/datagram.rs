@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use vrnic_abi::Qpn;
+use vrnic_abi::admin::QpOptions;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{MULTICAST_QPN, NO_VLAN, QKEY_OWN};
 use vrnic_abi::sq::{DatagramSeg, Flags};
@@ -75,6 +76,8 @@ struct Delivery<'a, 't, H: Host> {
     to: &'a DatagramSeg,
     /// The sender, which the receiver sees.
     from: GidEntry,
+    /// True if QPs of the sender's function do not receive it as members of its group.
+    blocked: bool,
 }
 
 /// The result of sending a datagram.
@@ -170,7 +173,8 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
         let qkey = if qkey & QKEY_OWN != 0 { requester.config.qkey } else { qkey };
         let datagram = Leaving { from: qp.qpn, send, source, to: to.dest_qpn, qkey };
         let leave = |path: &wire::Path| sent(datagrams::send(*network, here, path, &datagram));
-        let delivery = Delivery { here, datagram: &datagram, to, from: *from };
+        let blocked = qp.options.contains(QpOptions::BLOCK_LOOPBACK);
+        let delivery = Delivery { here, datagram: &datagram, to, from: *from, blocked };
         match target {
             Target::One(peer) => {
                 if let Some(watcher) = network.fabric.watch.of_messages() {
@@ -256,6 +260,9 @@ impl<H: Host> Delivery<'_, '_, H> {
             };
             let mut failed = None;
             members.each(progress, slice, |member| {
+                if self.blocked && Arc::ptr_eq(&member.core, self.here.core) {
+                    return Some(false);
+                }
                 match self.to_one(member) {
                     Sent::Delivered { event_due } => {
                         if event_due {

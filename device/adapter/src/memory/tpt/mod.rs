@@ -389,6 +389,11 @@ impl Tpt {
         Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
     }
 
+    /// Returns a window that stands for no memory.
+    pub fn nowhere(&self) -> Window<'_> {
+        Window::physical(GuestAddr::default(), &self.mtt)
+    }
+
     /// Returns the first address of the region or window of a key, if it is valid.
     pub fn first_address(&self, key: Key) -> Option<u64> {
         self.entry(key.index()).and_then(Entry::load).map(|mr| mr.iova)

@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::admin::QpFlags;
+use vrnic_abi::admin::{QpFlags, QpOptions};
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State, Type};
@@ -150,6 +150,8 @@ pub struct Qp<H: Host> {
     pub signal_all: bool,
     /// The flags it was created with.
     pub flags: QpFlags,
+    /// The options it was created with.
+    pub options: QpOptions,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// Keys of its commands that wait for a response.
@@ -212,6 +214,8 @@ pub struct Parts {
     pub signal_all: bool,
     /// The flags it was created with.
     pub flags: QpFlags,
+    /// The options it was created with.
+    pub options: QpOptions,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// The send queue.
@@ -249,6 +253,7 @@ impl<H: Host> Qp<H> {
             recv_cq: parts.recv_cq,
             signal_all: parts.signal_all,
             flags: parts.flags,
+            options: parts.options,
             tags: parts.tags,
             commands: Mutex::default(),
             sq: parts.sq,

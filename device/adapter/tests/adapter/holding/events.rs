@@ -105,7 +105,7 @@ fn bad_parameters_are_refused() {
         CompletionQueue::create_with(&guest, 0, eqn, 2, tune).map(|_| ())
     };
     let refused = |offset| Err(Refused(Refusal::BadParam, offset));
-    assert_eq!(create(|cq| CreateCq { flags: 2, ..cq }), refused(25), "an unknown flag");
+    assert_eq!(create(|cq| CreateCq { flags: 4, ..cq }), refused(25), "an unknown flag");
     assert_eq!(create(|cq| CreateCq { reserved: [0, 1], ..cq }), refused(27));
     assert_eq!(create(|cq| cq.holding(4)), refused(28), "as many as there are");
     assert_eq!(create(|cq| CreateCq { few: 1.into(), ..cq }), refused(28), "without the flag");

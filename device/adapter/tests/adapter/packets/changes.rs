@@ -170,3 +170,24 @@ fn packets_before_one_that_has_become_too_long_are_sent() {
     // The time-out, after which it would be sent again, is longer.
     assert_eq!(b.bytes(0, 8), [7; 8]);
 }
+
+/// A program chooses the UDP source port of a connection by the flow label of its path.
+#[test]
+fn the_flow_label_is_the_source_port() {
+    for (flow_label, expected) in [(1, 0xc001), (0x3abc, 0xfabc), (0xf_0001, 0xc03d)] {
+        let cable = Cable::new(1, Faults::default());
+        let tune = |attr: &mut Attr| attr.av.flow_label = flow_label.into();
+        let (mut a, b) = cable.connected(Setup::default(), tune);
+        let ports = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&ports);
+        cable.links[0].borrow_mut().rule(move |frame| {
+            // Behind the headers of Ethernet and IPv6.
+            seen.borrow_mut().push(u16::from_be_bytes([frame[54], frame[55]]));
+            Fate::Pass
+        });
+        let wr = Wr::new(Opcode::Write, &[a.sge(0, 9000)]).to(b.buffer, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &wr)), Status::Success);
+        let ports = ports.borrow();
+        assert!(ports.len() > 2 && ports.iter().all(|port| *port == expected), "{ports:x?}");
+    }
+}
