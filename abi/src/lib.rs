@@ -54,8 +54,8 @@ pub mod uar;
 pub mod uverbs;
 
 pub use number::{
-    ContextId, Cqn, Eqn, FlowId, GuestAddr, Key, Pdn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
-    Xrcdn,
+    ContextId, CountersId, Cqn, Eqn, FlowId, GuestAddr, Key, Pdn, Qpn, RangeNumber, SlotIndex,
+    Srqn, UarIndex, Xrcdn,
 };
 
 /// Version of the register, queue and command formats (major in the upper half). A driver

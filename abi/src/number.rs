@@ -85,6 +85,8 @@ numbers! {
     RangeNumber: U32 as u32, "{}";
     /// The number of a flow rule ([`crate::flow`]).
     FlowId: U32 as u32, "{}";
+    /// The number of a set of counters; 0 is none.
+    CountersId: U32 as u32, "{}";
     /// A key of memory, local or remote: the index of its entry in bits 8–31, the instance in
     /// bits 0–7.
     Key: U32 as u32, "{:#x}";

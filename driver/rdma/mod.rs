@@ -28,7 +28,7 @@
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
 //! | `references` | references that keep an object |
 //! | [`netdev`] | the Ethernet devices that ports are paired with |
-//! | [`stats`], [`mad`], [`restrack`] | counters, management datagrams, `rdma resource show` |
+//! | [`stats`], [`counter`], [`mad`], [`restrack`] | counters, sets of counters, management datagrams, `rdma resource show` |
 //! | [`object`] | the one wrapper of objects that the core allocates |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
@@ -38,6 +38,7 @@
 
 pub(crate) mod ah;
 pub(crate) mod attr;
+pub(crate) mod counter;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod dm;

@@ -6,6 +6,7 @@ use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, fmt, prelude::*, str::CSt
 use super::{
     ah::AhOperations,
     attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable},
+    counter::CounterOperations,
     cq::{Cq, CqOperations},
     device::{Device, DeviceChange},
     dm::DmOperations,
@@ -52,6 +53,7 @@ pub(crate) trait Operations:
     + XrcdOperations
     + QpOperations
     + FlowOperations
+    + CounterOperations
     + WqOperations
     + ResOperations<Cq<Self>>
     + ResOperations<Srq<Self>>

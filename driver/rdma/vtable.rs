@@ -20,6 +20,7 @@
 //! | `dm` | device memory |
 //! | `flow` | flows |
 //! | `wq` | work queues and tables of them |
+//! | `counter` | sets of counters for the work of some queue pairs |
 //! | `restrack` | what `rdma resource show` asks drivers for |
 //! | `iwcm` | the connection manager of iWARP devices |
 
@@ -57,6 +58,7 @@ macro_rules! optional {
 }
 
 mod address;
+mod counter;
 mod dm;
 mod flow;
 mod iwcm;
@@ -104,6 +106,7 @@ core_objects! {
 impl<T: Operations> VTable<T> {
     /// The tables of devices of any protocol; the core takes from each what it has.
     pub(super) const COMMON: &'static [&'static bindings::ib_device_ops] = &[
+        &Self::COUNTERS,
         &Self::DEVICE,
         &Self::DEVICE_MEMORY,
         &Self::FLOWS,
@@ -312,6 +315,11 @@ impl<T: Operations> VTable<T> {
         _device: *mut bindings::ib_device,
         _port: u32,
     ) -> *mut bindings::rdma_hw_stats {
+        Self::alloc_stats()
+    }
+
+    /// Allocates room for the values of all counters.
+    fn alloc_stats() -> *mut bindings::rdma_hw_stats {
         let descs: *const StatDesc = T::STATS.as_ptr();
         let Ok(count) = c_int::try_from(T::STATS.len()) else {
             return core::ptr::null_mut();
@@ -328,16 +336,24 @@ impl<T: Operations> VTable<T> {
         _index: c_int,
     ) -> c_int {
         from_result(|| {
-            let count = T::STATS.len();
-            // SAFETY: the core passes what `alloc_hw_port_stats` has allocated; only the field's
-            // address is made.
-            let first = unsafe { (&raw mut (*stats).value).cast::<u64>() };
-            // SAFETY: there is room for this many values, to which the core's lock gives access.
-            let values = unsafe { core::slice::from_raw_parts_mut(first, count) };
+            // SAFETY: the core passes what `alloc_hw_port_stats` has allocated, with its lock held.
+            let values = unsafe { Self::values(stats) };
             // SAFETY: the core calls this as an operation of this device.
             unsafe { Self::with(device, |_, data| T::get_hw_stats(data, port, values)) }?;
-            Ok(c_int::try_from(count)?)
+            Ok(c_int::try_from(T::STATS.len())?)
         })
+    }
+
+    /// Returns the values of all counters.
+    ///
+    /// # Safety
+    ///
+    /// `stats` must come from [`Self::alloc_stats`], and no other code use it during `'a`.
+    unsafe fn values<'a>(stats: *mut bindings::rdma_hw_stats) -> &'a mut [u64] {
+        // SAFETY: the caller passes a valid struct; only the field's address is made.
+        let first = unsafe { (&raw mut (*stats).value).cast::<u64>() };
+        // SAFETY: there is room for this many values, and the caller gives access to them.
+        unsafe { core::slice::from_raw_parts_mut(first, T::STATS.len()) }
     }
 
     unsafe extern "C" fn alloc_ucontext(

@@ -30,7 +30,7 @@ pub(super) fn process(ctx: &Ctx<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]
 /// Reads the traffic of the port.
 fn port_counters(ctx: &Ctx<'_>) -> Result<PortCounters> {
     let mut values = [0; counters::STATS];
-    counters::read(ctx, &mut values)?;
+    counters::read_all(ctx, &mut values)?;
     // CAST: the counter's index.
     let get = |counter: Counter| values.get(counter as usize).copied().unwrap_or(0);
     Ok(PortCounters {

@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         Case::new("rdma_dev_and_link", device),
         Case::new("rdma_res_has_driver_details", details),
         Case::new("rdma_res_has_records_of_the_adapter", records),
+        Case::new("rdma_statistic_counts_for_a_queue_pair", bound),
+        Case::new("rdma_statistic_counts_by_type", automatic),
         Case::new("debugfs_shows_rings", rings),
         Case::new("debugfs_shows_the_table_of_keys", keys),
         Case::new("debugfs_lists_come_in_pieces", pieces),
@@ -79,6 +81,74 @@ fn device(pair: &mut Pair) -> Result<()> {
         ensure!(read("ports/1/rate")? == "100 Gb/sec (4X EDR)", "rate");
     }
     Ok(())
+}
+
+/// The link of `rdma statistic`.
+const LINK: &str = "link vrnic0/1";
+
+/// A condition: a set of counters has counted a thousand WRITEs.
+const COUNTS: &str =
+    "rdma statistic qp show link vrnic0/1 | grep -q 'tx_write_req [1-9][0-9][0-9][0-9]'";
+
+/// Returns the sets of counters of guest a.
+fn counter_sets(pair: &Pair) -> Result<String> {
+    pair.a.check(&format!("rdma statistic qp show {LINK}"), SHORT_TIMEOUT)
+}
+
+/// Returns the number of WRITEs in a set of counters, or in all of them.
+fn writes(text: &str) -> Result<u64> {
+    number(&fields(text), "tx_write_req")
+}
+
+/// Returns the number of WRITEs of the port, with those that sets have counted.
+fn all_writes(pair: &Pair) -> Result<u64> {
+    writes(&pair.a.check(&format!("rdma statistic show {LINK}"), SHORT_TIMEOUT)?)
+}
+
+/// Returns the packets that the port of guest a has sent.
+fn sent_packets(pair: &Pair) -> Result<u64> {
+    let file = "/sys/class/infiniband/vrnic0/ports/1/counters/port_xmit_packets";
+    Ok(pair.a.check(&format!("cat {file}"), SHORT_TIMEOUT)?.trim().parse()?)
+}
+
+/// A set of counters that an administrator binds to a queue pair counts its work, and the total of
+/// the port contains it as long as the set exists, and afterwards.
+fn bound(pair: &mut Pair) -> Result<()> {
+    let programs = start(pair)?;
+    let shown = pair.a.check("rdma res show qp", SHORT_TIMEOUT)?;
+    let line = shown.lines().find(|line| line.contains("comm ib_write_bw"));
+    let qpn = number(&fields(line.context("no queue pair")?), "lqpn")?;
+    let (before, packets) = (all_writes(pair)?, sent_packets(pair)?);
+    pair.a.check(&format!("rdma statistic qp bind {LINK} lqpn {qpn}"), SHORT_TIMEOUT)?;
+    // It cannot have a second set.
+    pair.a.check(&format!("! rdma statistic qp bind {LINK} lqpn {qpn}"), SHORT_TIMEOUT)?;
+    settles(&pair.a, COUNTS, 30)?;
+    let (counted, total) = (writes(&counter_sets(pair)?)?, all_writes(pair)?);
+    ensure!(total >= before + counted, "{counted} of {total} WRITEs, {before} before");
+    ensure!(sent_packets(pair)? >= packets + counted, "the port has lost {counted} WRITEs");
+    let set = number(&fields(&counter_sets(pair)?), "cntn")?;
+    let unbind = format!("rdma statistic qp unbind {LINK} cntn {set} lqpn {qpn}");
+    pair.a.check(&unbind, SHORT_TIMEOUT)?;
+    ensure!(counter_sets(pair)?.trim().is_empty(), "the set is still there");
+    ensure!(all_writes(pair)? >= total, "the total has lost what the set has counted");
+    end(programs, pair)
+}
+
+/// With the automatic mode, all queue pairs of a type have a set in common.
+fn automatic(pair: &mut Pair) -> Result<()> {
+    pair.a.check(&format!("rdma statistic qp set {LINK} auto type on"), SHORT_TIMEOUT)?;
+    let mode = pair.a.check(&format!("rdma statistic qp mode {LINK}"), SHORT_TIMEOUT)?;
+    ensure!(mode.contains("auto type on"), "{mode}");
+    let before = all_writes(pair)?;
+    let programs = start(pair)?;
+    settles(&pair.a, COUNTS, 30)?;
+    let sets = counter_sets(pair)?;
+    ensure!(sets.contains("qp-type RC"), "{sets}");
+    stop_all(programs)?;
+    settles(&pair.a, &format!("test -z \"$(rdma statistic qp show {LINK})\""), 30)?;
+    ensure!(all_writes(pair)? > before + 1000, "the total has lost what the set has counted");
+    pair.a.check(&format!("rdma statistic qp set {LINK} auto off"), SHORT_TIMEOUT)?;
+    works(pair)
 }
 
 fn details(pair: &mut Pair) -> Result<()> {

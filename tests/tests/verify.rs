@@ -79,7 +79,9 @@ fn main() -> ExitCode {
 /// with this module.
 fn payloads(pair: &mut Pair, version: &str) -> Result<()> {
     let groups = "--only data/write --only regions/ --only srq/ --only credits/ --only datagrams/";
-    let command = format!("VRNIC_PAYLOADS={version} vrnic-verify run {groups}");
+    // An older module does not say whether the device has the null key.
+    let skip = if version == "older" { "--skip regions/null" } else { "" };
+    let command = format!("VRNIC_PAYLOADS={version} vrnic-verify run {groups} {skip}");
     pair.a.check(&command, LONG_TIMEOUT)?;
     // A command that older modules do not know is refused, and not executed in part.
     let direct = "VRNIC_PAYLOADS=older vrnic-verify run --only direct/one_touch/region/write";

@@ -34,7 +34,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{
-    ContextId, Cqn, Eqn, FlowId, GuestAddr, Key, Pdn, Qpn, RangeNumber, Srqn, UarIndex, Xrcdn,
+    ContextId, CountersId, Cqn, Eqn, FlowId, GuestAddr, Key, Pdn, Qpn, RangeNumber, Srqn, UarIndex,
+    Xrcdn,
 };
 
 mod direct;
@@ -206,6 +207,14 @@ commands! {
     CloseConnection = 49: CloseConnection => CloseResult, where reserved;
     /// Continues an SRQ in another ring.
     ResizeSrq = 61: ResizeSrq => ();
+    /// Creates a set of counters.
+    CreateCounters = 62: () => CountersId;
+    /// Destroys a set of counters.
+    DestroyCounters = 63: CountersId => ();
+    /// Makes a set of counters count the work of a QP.
+    BindCounters = 64: BindCounters => ();
+    /// Fills a buffer with the [`Stats`] of a set of counters.
+    QueryCounters = 65: QueryCounters => ();
 }
 
 wire_enum! {

@@ -160,6 +160,8 @@ bitflags! {
         const NULL_KEY = 1 << 13;
         /// [`super::QpOptions::BLOCK_LOOPBACK`].
         const BLOCK_LOOPBACK = 1 << 14;
+        /// Sets of counters, as of CREATE_COUNTERS.
+        const COUNTER_SETS = 1 << 15;
     }
 }
 

@@ -2,8 +2,49 @@
 //! The counters of an adapter. Where other RDMA drivers of Linux have a counter of the same meaning
 //! (`hw_counters` of `bnxt_re`, `efa`, `mlx5_ib`, `rxe`), its name is used.
 
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{CountersId, GuestAddr, Qpn};
+
+/// Parameters of BIND_COUNTERS. From then on the set counts the work of the QP, and the counters of
+/// the function ([`super::Opcode::QueryStats`]) do not contain it.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct BindCounters {
+    /// The QP.
+    pub qpn: Qpn,
+    /// The set; zero for none. The set that the QP had before stops counting its work.
+    pub counters: CountersId,
+}
+
+impl BindCounters {
+    /// Returns parameters with these values.
+    #[must_use]
+    pub fn new(qpn: impl Into<Qpn>, counters: impl Into<CountersId>) -> Self {
+        Self { qpn: qpn.into(), counters: counters.into() }
+    }
+}
+
+/// Parameters of QUERY_COUNTERS.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueryCounters {
+    /// Guest address of the buffer to fill, 8-byte aligned.
+    pub addr: GuestAddr,
+    /// Its length, as in [`super::QueryParams::len`].
+    pub len: U32,
+    /// The set; zero for all work of the function, including what sets have counted.
+    pub counters: CountersId,
+}
+
+impl QueryCounters {
+    /// Returns parameters for a buffer of `len` bytes at guest address `addr`.
+    #[must_use]
+    pub fn new(addr: impl Into<GuestAddr>, len: u32, counters: impl Into<CountersId>) -> Self {
+        Self { addr: addr.into(), len: U32::new(len), counters: counters.into() }
+    }
+}
 
 /// Defines [`Stats`], its names and meanings, and the numbers of its fields from one list.
 macro_rules! stats {

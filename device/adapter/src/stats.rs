@@ -17,6 +17,48 @@ const COUNTERS: usize = STAT_NAMES.len();
 #[derive(Debug)]
 struct Counts([AtomicU64; COUNTERS]);
 
+/// The values of all counters at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values([u64; COUNTERS]);
+
+impl Default for Values {
+    fn default() -> Self {
+        Self([0; COUNTERS])
+    }
+}
+
+impl Values {
+    /// Adds other values.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+    }
+
+    /// Returns these values without others.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|nth| {
+            let of = |values: &Self| values.0.get(nth).copied().unwrap_or(0);
+            of(self).saturating_sub(of(other))
+        }))
+    }
+
+    /// Returns them in the form for the guest: an array of little-endian 64-bit words.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        self.into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+}
+
+impl IntoIterator for Values {
+    type Item = u64;
+    type IntoIter = std::array::IntoIter<u64, COUNTERS>;
+
+    /// Returns the values in the order of [`STAT_NAMES`].
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 /// The counters, with a copy for each [`Lane`]. Reading adds the copies.
 #[derive(Debug)]
 pub struct Counters {
@@ -83,19 +125,16 @@ impl Counters {
     /// Returns the value of a counter.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
-        self.values().nth(counter as usize).unwrap_or(0)
+        self.values().into_iter().nth(counter as usize).unwrap_or(0)
     }
 
-    /// Returns all values, in the order of [`STAT_NAMES`].
-    pub fn values(&self) -> impl Iterator<Item = u64> {
-        let base = *self.base.lock();
-        self.sums().into_iter().zip(base).map(|(sum, base)| sum.wrapping_sub(base))
-    }
-
-    /// Returns all values in the form for the guest: an array of little-endian 64-bit words.
+    /// Returns all values.
     #[must_use]
-    pub fn bytes(&self) -> Vec<u8> {
-        self.values().flat_map(u64::to_le_bytes).collect()
+    pub fn values(&self) -> Values {
+        let base = *self.base.lock();
+        let mut values = self.sums();
+        values.iter_mut().zip(base).for_each(|(sum, base)| *sum = sum.wrapping_sub(base));
+        Values(values)
     }
 
     /// Sets all counters to zero.
@@ -137,7 +176,10 @@ mod tests {
         counters.clear();
         assert_eq!(counters.get(Counter::TxPkts), 0);
         counters.add_all(Lane::worker(1), [count(0, 5)].into_iter());
-        assert_eq!(counters.values().collect::<Vec<_>>()[..2], [5, 0]);
-        assert_eq!(counters.bytes()[..16], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(counters.values().into_iter().collect::<Vec<_>>()[..2], [5, 0]);
+        assert_eq!(
+            counters.values().bytes()[..16],
+            [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
     }
 }

@@ -14,6 +14,7 @@ use crate::memory::tpt::{Denied, Tpt, User};
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
 use crate::objects::core::Core;
+use crate::objects::counter_sets::CounterSet;
 use crate::objects::cq::{Cq, Due, Overflow, Resumed};
 use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
@@ -48,13 +49,17 @@ pub struct TurnContext<'a, H: Host> {
     /// Number of bytes moved since `time` was read.
     moved: Cell<u64>,
     tally: Tally,
+    /// The set that also counts the work of the QP, if it has one.
+    set: Option<Arc<CounterSet>>,
 }
 
 impl<'a, H: Host> TurnContext<'a, H> {
     /// Holds the guest's memory for `qp`, a QP of this adapter.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
-        Self::of_adapter(core, &qp.tpt, slice)
+        let mut this = Self::of_adapter(core, &qp.tpt, slice);
+        this.set = qp.counted_by.get();
+        this
     }
 
     /// Holds the guest's memory for an adapter with these regions.
@@ -62,7 +67,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
     pub fn of_adapter(core: &'a Arc<Core<H>>, tpt: &'a Tpt, slice: &'a Slice<'a, H>) -> Self {
         let memory = core.host().hold(slice.lane());
         let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
-        Self { core, memory, tpt, slice, domain: core.domain(), time, moved, tally }
+        Self { core, memory, tpt, slice, domain: core.domain(), time, moved, tally, set: None }
     }
 
     /// Checks that the memory belongs to the function of `user`.
@@ -238,6 +243,9 @@ impl<'a, H: Host> QueueContext<'a, H> for TurnContext<'a, H> {
 
 impl<H: Host> Drop for TurnContext<'_, H> {
     fn drop(&mut self) {
+        if let Some(set) = &self.set {
+            self.tally.copy_to(&set.counters);
+        }
         self.tally.hand_over(self.core.stats(), self.slice.lane());
     }
 }
@@ -267,6 +275,15 @@ impl Tally {
             count.set(count.get().wrapping_add(value));
             self.touched.set(self.touched.get() | 1 << index);
         }
+    }
+
+    /// Adds the counts to a set.
+    #[cold]
+    fn copy_to(&self, set: &Counters) {
+        let touched = self.touched.get();
+        let counts = self.counts.iter().enumerate().filter(|(index, _)| touched & 1 << index != 0);
+        let counts = counts.map(|(index, count)| Count { index, value: count.get() });
+        set.add_all(Lane::SHARED, counts);
     }
 
     fn hand_over(&self, counters: &Counters, lane: Lane) {

@@ -95,6 +95,11 @@ impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
         Some(object)
     }
 
+    /// Calls `f`, which must not wait, for all objects.
+    pub fn each(&self, f: impl FnMut(&T)) {
+        self.inner.read().slots.iter().flatten().map(Arc::as_ref).for_each(f);
+    }
+
     /// Removes all objects, and returns them. Their numbers are not reused soon.
     pub fn drain(&self) -> Vec<Arc<T>> {
         let mut inner = self.inner.write();

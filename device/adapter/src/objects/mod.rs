@@ -19,6 +19,7 @@
 //! | [`flows`], [`frame_key`] | rules for the frames that QPs of raw packets receive; what they compare |
 //! | [`spread`] | how a QP of raw packets spreads frames over others |
 //! | [`pace`] | the ceilings of a function |
+//! | `counter_sets` | sets of counters, each for the work of some QPs |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
 
@@ -27,6 +28,7 @@ pub mod claims;
 pub mod completion;
 pub mod context;
 pub mod core;
+pub(crate) mod counter_sets;
 pub mod cq;
 pub mod doorbell;
 pub mod eq;
@@ -64,6 +66,7 @@ use crate::memory::pages::PageBudget;
 use crate::meter::Meter;
 use crate::objects::claims::Claims;
 use crate::objects::core::Core;
+use crate::objects::counter_sets::CounterSets;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
 use crate::objects::flows::Flows;
@@ -163,6 +166,8 @@ pub struct Objects<H: Host> {
     pub flows: Flows,
     /// The tables of QPs that spread frames over others.
     pub spreads: Spreads,
+    /// Sets of counters.
+    pub counter_sets: CounterSets,
 }
 
 impl<H: Host> Objects<H> {
@@ -193,6 +198,7 @@ impl<H: Host> Objects<H> {
             claims: Arc::default(),
             flows: Flows::default(),
             spreads: Spreads::default(),
+            counter_sets: CounterSets::default(),
         };
         objects.set_limits(limits);
         objects
@@ -244,6 +250,7 @@ impl<H: Host> Objects<H> {
         self.groups.clear();
         self.flows.clear();
         self.spreads.clear();
+        self.counter_sets.clear();
     }
 
     /// Returns the QP with this number.

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use vrnic_abi::admin::STAT_NAMES;
+use vrnic_abi::admin::{
+    BindCounters, Counter, Opcode as Admin, QueryCounters, STAT_NAMES, Stats, Status as Refusal,
+    command,
+};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::bus::Guest;
 use crate::world::{Pair, by_packets};
@@ -20,12 +24,16 @@ const FIRST_OF_ADAPTER: &str = "cqes";
 
 /// Returns all counters about messages.
 fn read(guest: &Guest) -> Moved {
-    let stats = guest.stats();
+    named(&guest.stats()).collect()
+}
+
+/// Returns the counters about messages with their names.
+fn named(stats: &Stats) -> impl Iterator<Item = (&'static str, u64)> {
     let values = stats.as_bytes().chunks_exact(8).map(|word| {
         let word: [u8; 8] = word.try_into().expect("8 bytes");
         u64::from_le_bytes(word)
     });
-    STAT_NAMES.into_iter().zip(values).take_while(|(name, _)| *name != FIRST_OF_ADAPTER).collect()
+    STAT_NAMES.into_iter().zip(values).take_while(|(name, _)| *name != FIRST_OF_ADAPTER)
 }
 
 /// Returns the changes of both guests' counters while `work` ran.
@@ -219,4 +227,76 @@ fn counters_begin_again_with_a_reset() {
     p.ga.bring_up();
     assert_eq!(read(&p.ga).values().sum::<u64>(), 0);
     assert_ne!(p.gb.stats().rx_pkts.get(), 0);
+}
+
+/// Creates a set of counters that counts the work of a QP.
+fn counted(guest: &Guest, qpn: u32) -> u32 {
+    let set = guest.command::<command::CreateCounters>(&()).expect("CREATE_COUNTERS").get();
+    bind(guest, qpn, set).expect("BIND_COUNTERS");
+    set
+}
+
+fn bind(guest: &Guest, qpn: u32, set: u32) -> Result<(), Refused> {
+    guest.command::<command::BindCounters>(&BindCounters::new(qpn, set))
+}
+
+/// Returns the counters of a set that are not zero.
+fn of_set(guest: &Guest, set: u32) -> Moved {
+    let addr = guest.ram().alloc(1 << 12);
+    let params = QueryCounters::new(addr, size_of::<Stats>() as u32, set);
+    guest.command::<command::QueryCounters>(&params).expect("QUERY_COUNTERS");
+    let bytes = guest.ram().read(addr, size_of::<Stats>());
+    let stats = Stats::read_from_bytes(&bytes).expect("as long as it");
+    named(&stats).filter(|(_, value)| *value != 0).collect()
+}
+
+/// A set counts the work of its QPs, and the guest's counters of the function do not contain it. The
+/// operator's do, also when the set is gone.
+#[test]
+fn a_set_counts_the_work_of_its_qps() {
+    let mut p = pair();
+    let write = Wr::new(Opcode::Write, &[p.a.sge(0, 3000)]).to(p.b.buffer, p.b.key);
+    succeeds(&mut p, &write);
+    let total = |guest: &Guest| guest.adapter.stats().get(Counter::TxWriteReq);
+    let set = counted(&p.ga, p.a.qpn);
+    let [a, b] = moved(&mut p, |p| (0..2).for_each(|_| succeeds(p, &write)));
+    assert_eq!((a, b["rx_write_requests"]), (map(&[]), 2));
+    let counts = of_set(&p.ga, set);
+    assert_eq!((counts["tx_write_req"], counts["tx_bytes"]), (2, 6000));
+    assert_eq!((read(&p.ga)["tx_write_req"], total(&p.ga)), (1, 3));
+
+    assert_eq!(of_set(&p.ga, 0)["tx_write_req"], 3, "all work");
+
+    // The responder's work, for a set of its own guest.
+    let theirs = counted(&p.gb, p.b.qpn);
+    bind(&p.ga, p.a.qpn, 0).expect("no set");
+    let [a, b] = moved(&mut p, |p| succeeds(p, &write));
+    assert_eq!((a["tx_write_req"], b), (1, map(&[])));
+    assert_eq!(of_set(&p.gb, theirs)["rx_write_requests"], 1);
+    assert_eq!(of_set(&p.ga, set), counts, "a set without a QP");
+
+    p.ga.command::<command::DestroyCounters>(&set.into()).expect("DESTROY_COUNTERS");
+    assert_eq!((read(&p.ga)["tx_write_req"], total(&p.ga)), (2, 4), "the kernel adds the set's");
+}
+
+#[test]
+fn sets_of_counters_are_objects() {
+    let p = pair();
+    let guest = &p.ga;
+    let missing = Err(Refused(Refusal::NotFound, 0));
+    assert_eq!(bind(guest, p.a.qpn, 1), missing);
+    let set = counted(guest, p.a.qpn);
+    assert_eq!(bind(guest, 0x999, set), missing);
+    let destroy = |set: u32| guest.command::<command::DestroyCounters>(&set.into());
+    assert_eq!(destroy(set), Err(Refused(Refusal::Busy, 0)));
+    let more: Vec<_> = std::iter::from_fn(|| guest.command::<command::CreateCounters>(&()).ok())
+        .take(2000)
+        .collect();
+    assert_eq!(more.len(), 1023, "the maximum is 1,024");
+    more.into_iter().for_each(|set| destroy(set.get()).expect("without a QP"));
+    guest.on_object(Admin::DestroyQp, p.a.qpn).expect("DESTROY_QP");
+    assert_eq!((destroy(set), destroy(set)), (Ok(()), missing));
+    let query = |query| guest.command::<command::QueryCounters>(&query).err();
+    assert_eq!(query(QueryCounters::new(8u64, 64, set)), missing.err());
+    assert_eq!(query(QueryCounters::new(9u64, 64, set)), Some(Refused(Refusal::BadParam, 0)));
 }

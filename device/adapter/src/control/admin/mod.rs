@@ -3,11 +3,12 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `objects` | queries, the GID table, the port, contexts, UARs and PDs |
+//! | `objects` | QUERY_DEVICE, the GID table, the port, contexts, UARs and PDs |
 //! | `memory` | regions and windows |
 //! | `queues` | EQs, CQs and QPs |
 //! | `modify` | MODIFY_QP and QUERY_QP |
 //! | `srq` | SRQs and XRC domains |
+//! | `counters` | counters of the function, and sets of counters |
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
 //! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION, START_RDMA, CLOSE_CONNECTION |
 //! | `flows` | CREATE_FLOW and DESTROY_FLOW |
@@ -16,6 +17,7 @@
 //! | `inspect` | INSPECT |
 
 mod connection;
+mod counters;
 mod direct;
 mod flows;
 mod inspect;
@@ -244,7 +246,7 @@ fn execute<H: Host>(
     }
     dispatch! {
         QueryDevice => objects::query_device,
-        QueryStats => objects::query_stats,
+        QueryStats => counters::query_stats,
         SetGid => objects::set_gid,
         CreateEq => queues::create_eq,
         DestroyEq => queues::destroy_eq,
@@ -275,6 +277,10 @@ fn execute<H: Host>(
         FreeXrcd => srq::free_xrcd,
         ResizeCq => queues::resize_cq,
         ResizeSrq => srq::resize_srq,
+        CreateCounters => counters::create,
+        DestroyCounters => counters::destroy,
+        BindCounters => counters::bind,
+        QueryCounters => counters::query,
         AttachMcast => multicast::attach,
         DetachMcast => multicast::detach,
         SetPort => objects::set_port,

@@ -22,12 +22,12 @@ pub(super) fn query_device<H: Host>(adapter: &Adapter<H>, params: &QueryParams) 
     answer(adapter, params, adapter.caps().as_bytes())
 }
 
-pub(super) fn query_stats<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -> Outcome<()> {
-    answer(adapter, params, &adapter.stats().bytes())
-}
-
 /// Writes as much of `answer` as fits into the guest's buffer.
-fn answer<H: Host>(adapter: &Adapter<H>, params: &QueryParams, answer: &[u8]) -> Outcome<()> {
+pub(super) fn answer<H: Host>(
+    adapter: &Adapter<H>,
+    params: &QueryParams,
+    answer: &[u8],
+) -> Outcome<()> {
     if !params.addr.is_multiple_of(8) {
         return Err(bad(offset_of!(QueryParams, addr)));
     }

@@ -455,6 +455,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     }
     let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
     objects.spreads.remove(qpn);
+    qp.counted_by.set(None);
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.doorbell.uar()) {

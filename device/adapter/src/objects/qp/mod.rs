@@ -23,9 +23,11 @@
 //! | [`ends`] | the ends of that connection below TCP |
 //! | [`switched`] | what such a connection has carried before its messages |
 //! | [`promise`] | the state of a QP that gets the connection of a TOE QP |
+//! | `counted_by` | the set of counters that counts its work |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
+mod counted_by;
 pub mod ends;
 mod halves;
 pub mod lifecycle;
@@ -55,6 +57,7 @@ use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_abi::{ContextId, Pdn, Qpn, Xrcdn};
 use vrnic_abi::{Key, Srqn};
 
+use self::counted_by::CountedBy;
 pub use self::halves::{
     Ended, KeyWait, Keys, Place, Progress, Readers, Requester, RequesterConfig, Responder, Rights,
 };
@@ -152,6 +155,8 @@ pub struct Qp<H: Host> {
     pub flags: QpFlags,
     /// The options it was created with.
     pub options: QpOptions,
+    /// The set of counters that counts its work.
+    pub counted_by: CountedBy,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// Keys of its commands that wait for a response.
@@ -254,6 +259,7 @@ impl<H: Host> Qp<H> {
             signal_all: parts.signal_all,
             flags: parts.flags,
             options: parts.options,
+            counted_by: CountedBy::default(),
             tags: parts.tags,
             commands: Mutex::default(),
             sq: parts.sq,
