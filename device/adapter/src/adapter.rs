@@ -22,7 +22,7 @@ use crate::limits::{self, Limits};
 use crate::memory::pages::Paging;
 use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
-use crate::objects::core::Core;
+use crate::objects::core::{Core, Identity};
 use crate::objects::pace::Ceilings;
 use crate::objects::qp::Qp;
 use crate::port::Change;
@@ -69,7 +69,8 @@ impl<H: Host> Adapter<H> {
         limits: Limits,
     ) -> Arc<Self> {
         let workers = workers.clamp(1, WORKERS_MAX);
-        let core = Arc::new(Core::new(name, mac, fabric.new_domain(), host, workers));
+        let identity = Identity { name, mac, domain: fabric.new_domain() };
+        let core = Arc::new(Core::new(identity, host, workers, &fabric.faults));
         let objects = Arc::new(Objects::new(&core, &limits));
         let tpt = Tpt::new(limits.mr, &objects.page_budget).of(core.domain());
         tpt.set_limits(limits.mr, limits.mw);
@@ -290,6 +291,16 @@ impl<H: Host> Adapter<H> {
         self.count_downed(change);
         if change.link {
             self.core.report(if up { Kind::PortUp } else { Kind::PortDown }, 1u32);
+            self.wake_all();
+        }
+    }
+
+    /// Takes the port's link away because of a rule for faults, or gives it back.
+    pub(crate) fn set_fault_down(&self, down: bool) {
+        let change = self.core.port.set_fault_down(down);
+        self.count_downed(change);
+        if change.link {
+            self.core.report(if down { Kind::PortDown } else { Kind::PortUp }, 1u32);
             self.wake_all();
         }
     }

@@ -10,6 +10,7 @@
 //! | [`domain`] | the function to which an object belongs |
 //! | [`resource`], [`assigned`] | kinds of resources; the adapter's own maximum of each, and how many it uses |
 //! | `reset` | the end of QPs, and the reset of an adapter |
+//! | [`injected`] | faults by rules for the state of a port or a device, and what they hold back |
 //! | `closing` | the end of an adapter whose daemon ends |
 //! | [`host`] | the interface to the host |
 //! | [`ethernet`] | frames to and from other daemons |
@@ -38,6 +39,7 @@ pub mod datapath;
 pub mod domain;
 pub mod ethernet;
 pub mod host;
+pub mod injected;
 pub mod inspect;
 pub mod limits;
 pub mod log_ratelimit;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
+use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
 use crate::adapter::Adapter;
@@ -85,6 +86,10 @@ impl<H: Host> Adapter<H> {
     /// sleeps.
     #[must_use]
     pub fn has_work(&self, worker: usize) -> bool {
+        let injection = &self.core().injection;
+        if injection.may_pause() && injection.paused(worker, self.host().now()).is_some() {
+            return false;
+        }
         let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(uar.number.summary()) != 0;
         self.core().has_mail(worker)
             || self.core().failing.any()
@@ -107,6 +112,11 @@ impl<H: Host> Adapter<H> {
         let Some(mut scratch) = state.scratch.try_lock() else {
             return Polled { busy: true, ..Polled::default() };
         };
+        if self.core().injection.may_pause()
+            && let Some(until) = self.core().injection.paused(worker, self.host().now())
+        {
+            return Polled { deadline: Some(until), ..Polled::default() };
+        }
         let Scratch { schedule, space, recent, uars, resume, frames, interval } = &mut *scratch;
         let slice = Slice::lasting(self.host(), Lane::worker(worker), length, *interval);
         let mut busy = recent.schedule_posted(self.host(), schedule);
@@ -283,6 +293,11 @@ impl<H: Host> Adapter<H> {
         let mut any = false;
         for _ in 0..TURNS {
             let Some(qp) = schedule.next() else { break };
+            let injection = &self.core().injection;
+            if (injection.may_pause() || injection.looks_at(Site::Turn)) && self.pauses(&qp) {
+                schedule.activate(&qp);
+                break;
+            }
             any = true;
             slice.charge(cost::TURN);
             let budget = if schedule.has_active() { TURN } else { LONG_TURN };
@@ -301,6 +316,17 @@ impl<H: Host> Adapter<H> {
             }
         }
         any
+    }
+
+    /// Returns whether the worker of a QP pauses because of a rule for faults. A turn without a new
+    /// work request, such as that of an old timer, does not count for rules.
+    #[cold]
+    fn pauses(&self, qp: &Qp<H>) -> bool {
+        let (injection, here) = (&self.core().injection, self.core().here());
+        injection.paused(qp.worker, here.now).is_some()
+            || injection.looks_at(Site::Turn)
+                && qp.has_posted(self.host())
+                && injection.pauses(here, qp.qpn, qp.worker)
     }
 
     /// Completes the posted requests of a QP in the error state with a flush error.
@@ -346,6 +372,7 @@ impl<H: Host> Adapter<H> {
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
             eq.forget(Subject::Qp(qp.qpn));
         }
+        self.core().injection.forget_qp(qp.qpn);
     }
 
     /// Drops the events of a CQ that is destroyed.

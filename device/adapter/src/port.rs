@@ -15,6 +15,19 @@ struct Gates {
     link: bool,
     /// True if the driver has opened the port.
     open: bool,
+    /// True if a rule for faults has taken the link away.
+    fault: bool,
+}
+
+impl Gates {
+    /// Returns whether there is a link, as the driver sees it.
+    const fn has_link(self) -> bool {
+        self.link && !self.fault
+    }
+
+    const fn carries(self) -> bool {
+        self.has_link() && self.open
+    }
 }
 
 /// A port.
@@ -27,6 +40,10 @@ pub(crate) struct Port {
     mtu: AtomicU8,
     /// Maximum packet payload that the network carries, as `enum ib_mtu`.
     limit: AtomicU8,
+    /// Maximum packet payload by a rule for faults, as `enum ib_mtu`.
+    fault_mtu: AtomicU8,
+    /// True if rules have changed the port or its GID table.
+    faulty: AtomicBool,
     vlans: OnceLock<Vlans>,
 }
 
@@ -43,10 +60,12 @@ impl Default for Port {
     /// Returns a port in its state after power-on: open, without a link.
     fn default() -> Self {
         Self {
-            gates: Mutex::new(Gates { link: false, open: true }),
+            gates: Mutex::new(Gates { link: false, open: true, fault: false }),
             carries: AtomicBool::new(false),
             mtu: AtomicU8::new(limits::MAX_MTU),
             limit: AtomicU8::new(limits::MAX_MTU),
+            fault_mtu: AtomicU8::new(limits::MAX_MTU),
+            faulty: AtomicBool::new(false),
             vlans: OnceLock::new(),
         }
     }
@@ -71,7 +90,7 @@ impl Port {
 
     /// Returns whether there is a link.
     pub(crate) fn link(&self) -> bool {
-        self.gates.lock().link
+        self.gates.lock().has_link()
     }
 
     /// Sets whether the link is up.
@@ -84,19 +103,40 @@ impl Port {
         self.change(|gates| gates.open = open)
     }
 
+    /// Takes the link away because of a rule for faults, or gives it back.
+    pub(crate) fn set_fault_down(&self, down: bool) -> Change {
+        self.change(|gates| gates.fault = down)
+    }
+
+    /// Sets the maximum packet payload that a rule for faults allows, if there is one.
+    pub(crate) fn set_fault_mtu(&self, mtu: Option<u8>) {
+        self.fault_mtu.store(mtu.unwrap_or(limits::MAX_MTU), Ordering::Relaxed);
+    }
+
+    /// Records whether rules have changed the port or its GID table.
+    pub(crate) fn set_faulty(&self, faulty: bool) {
+        self.faulty.store(faulty, Ordering::Relaxed);
+    }
+
+    /// Returns whether rules have changed the port or its GID table.
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.faulty.load(Ordering::Relaxed)
+    }
+
     fn change(&self, set: impl FnOnce(&mut Gates)) -> Change {
         let mut gates = self.gates.lock();
         let old = *gates;
         set(&mut gates);
-        let carries = gates.link && gates.open;
+        let carries = gates.carries();
         self.carries.store(carries, Ordering::Release);
-        Change { link: old.link != gates.link, downed: old.link && old.open && !carries }
+        Change { link: old.has_link() != gates.has_link(), downed: old.carries() && !carries }
     }
 
     /// Returns the maximum packet payload, as `enum ib_mtu`.
     #[inline]
     pub(crate) fn mtu(&self) -> u8 {
-        self.mtu.load(Ordering::Relaxed).min(self.limit.load(Ordering::Relaxed))
+        let limit = self.limit.load(Ordering::Relaxed).min(self.fault_mtu.load(Ordering::Relaxed));
+        self.mtu.load(Ordering::Relaxed).min(limit)
     }
 
     /// Sets the maximum packet payload. The caller has checked that it is a valid value.

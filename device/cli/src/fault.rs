@@ -1,6 +1,7 @@
 //! Rules for fault injection.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -10,25 +11,53 @@ use vrnic_control_api::request::{Reply, Request};
 use crate::change::ask;
 use crate::show::{finish, table};
 
+/// Time between two looks at the hits of a rule.
+const LOOK: Duration = Duration::from_millis(20);
+/// Longest time to wait for a hit.
+const TIMEOUT_MAX: u64 = 31_536_000;
+
 /// Commands for rules.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Fault {
-    /// Add a rule for packets that functions send, such as: drop function=a prob=0.01 seed=7
+    /// Add a rule, such as: drop function=a prob=0.01 seed=7
     ///
-    /// A rule is an action (drop, delay by=TIME, duplicate, reorder behind=PACKETS, corrupt
-    /// crc=right|checksum|wrong) and fields: function=NAME, qp=NUMBER (the sending QP),
-    /// opcode=NAME, psn=NUMBER and nth=NUMBER select packets; prob=CHANCE and seed=NUMBER hit some
-    /// of them; times=HITS and for=TIME end the rule. Times are written like 20us, 5ms or 3s.
+    /// A rule is an action and fields. Actions for packets: drop, delay by=TIME, duplicate,
+    /// reorder behind=PACKETS, corrupt crc=right|checksum|wrong. For work requests: hold-request
+    /// by=TIME, slow-memory rate=BYTES, fail-request status=STATUS, fail-qp, drop-message, rnr,
+    /// fail-completion status=STATUS, fill-cq, pause-worker by=TIME. For events and interrupts:
+    /// drop-event, delay-event by=TIME, drop-interrupt, delay-interrupt by=TIME. For admin
+    /// commands: fail-command status=STATUS, delay-command by=TIME, drop-command. By time:
+    /// port-down lasts=TIME pause=TIME, lower-mtu bytes=SIZE, remove-gid index=NUMBER, fail-device
+    /// pause=TIME.
+    ///
+    /// Fields: function=NAME, qp=NUMBER, opcode=NAME, psn=NUMBER, event=NAME, cq=NUMBER,
+    /// vector=NUMBER, command=NAME, nth=NUMBER and every=NUMBER select; prob=CHANCE and seed=NUMBER
+    /// hit some of these; times=HITS, after=TIME and for=TIME bound the rule. Times are written
+    /// like 20us, 5ms or 3s.
     Add {
         /// The action and its fields
         #[arg(required = true, value_name = "WORD")]
         rule: Vec<String>,
     },
-    /// List the rules, with the numbers of packets that each has looked at (seen) and hit
+    /// List the rules, with what each has looked at (seen) and hit, and when
+    #[command(visible_alias = "show")]
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Wait until a rule has hit. Fails when it no longer can, because it is over or was removed
+    Wait {
+        /// Its number
+        rule: u32,
+        /// Number of hits to wait for
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        hits: u64,
+        /// Fail after so many seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX))]
+        timeout: u64,
     },
     /// Remove all rules, and send the packets that they delay at once
     Clear {
@@ -42,6 +71,9 @@ pub(crate) fn run(control: &Path, command: Fault) -> anyhow::Result<()> {
     let (request, json) = match command {
         Fault::Add { rule } => (Request::AddFault(rule.join(" ")), false),
         Fault::List { json } => (Request::ListFaults, json),
+        Fault::Wait { rule, hits, timeout } => {
+            return wait(control, rule, hits, Duration::from_secs(timeout));
+        }
         Fault::Clear { rule } => (Request::ClearFaults(rule), false),
     };
     match ask(control, &request)? {
@@ -56,13 +88,48 @@ pub(crate) fn run(control: &Path, command: Fault) -> anyhow::Result<()> {
     }
 }
 
+/// Waits until a rule has hit this often.
+fn wait(control: &Path, number: u32, hits: u64, timeout: Duration) -> anyhow::Result<()> {
+    let end = Instant::now() + timeout;
+    loop {
+        let Reply::Faults(faults) = ask(control, &Request::ListFaults)? else {
+            bail!("unexpected reply from the daemon");
+        };
+        let Some(rule) = faults.rules.iter().find(|rule| rule.id == number) else {
+            bail!("there is no rule {number}");
+        };
+        if rule.hit >= hits {
+            println!("rule {number} has hit {} of {} that it has seen", rule.hit, rule.seen);
+            return Ok(());
+        }
+        let RuleView { rule: text, seen, hit, .. } = rule;
+        if rule.over {
+            bail!("rule {number} ({text}) is over: it has hit {hit} of {seen} that it has seen");
+        }
+        if Instant::now() >= end {
+            let seconds = timeout.as_secs();
+            bail!("rule {number} ({text}) has hit {hit} of {seen} that it has seen in {seconds} s");
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 /// Shows a row for each rule.
 fn list(faults: &FaultsView, json: bool) -> anyhow::Result<()> {
-    let mut table = table(&["rule", "seen", "hit", "over", "text"]);
-    for RuleView { id, rule, seen, hit, over } in &faults.rules {
+    let mut table = table(&["rule", "seen", "hit", "over", "armed", "last hit", "text"]);
+    for RuleView { id, rule, seen, hit, armed, last_hit, over } in &faults.rules {
         let over = if *over { "yes" } else { "no" };
-        let numbers = [id.to_string(), seen.to_string(), hit.to_string()];
-        table.add_row([&numbers[..], &[over.to_owned(), rule.clone()]].concat());
+        let last = last_hit.map_or_else(|| "-".to_owned(), |last| ago(faults.now, last));
+        let (armed, text) = (ago(faults.now, *armed), rule.clone());
+        table.add_row([
+            id.to_string(),
+            seen.to_string(),
+            hit.to_string(),
+            over.to_owned(),
+            armed,
+            last,
+            text,
+        ]);
     }
     finish(json, &serde_json::to_value(faults)?, &table)?;
     if !json && faults.waiting + faults.overflowed > 0 {
@@ -72,4 +139,10 @@ fn list(faults: &FaultsView, json: bool) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Returns the age of a moment, as text. Both are in microseconds.
+fn ago(now: u64, moment: u64) -> String {
+    let milliseconds = now.saturating_sub(moment) / 1000;
+    format!("{}.{:03} s ago", milliseconds / 1000, milliseconds % 1000)
 }

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 /// All rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultsView {
+    /// The time of this view, in microseconds since 1970.
+    pub now: u64,
     /// The rules in the order in which they look at packets.
     pub rules: Vec<RuleView>,
     /// Packets that wait now.
@@ -20,10 +22,14 @@ pub struct RuleView {
     pub id: u32,
     /// The rule as text.
     pub rule: String,
-    /// Packets that it has looked at.
+    /// Packets, work requests, events or other things that it has looked at.
     pub seen: u64,
-    /// Packets that it has hit.
+    /// Those that it has hit.
     pub hit: u64,
-    /// True if it hits no more packets, because its time is over or its number of hits is reached.
+    /// The time at which it was added, in microseconds since 1970.
+    pub armed: u64,
+    /// The time of its last hit.
+    pub last_hit: Option<u64>,
+    /// True if it hits nothing more, because its time is over or its number of hits is reached.
     pub over: bool,
 }

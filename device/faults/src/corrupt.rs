@@ -10,7 +10,7 @@ use vrnic_roce::wire::Frame;
 use vrnic_roce::wire::frame::UDP_LEN;
 use vrnic_tcp::wire::Frame as TcpFrame;
 
-use crate::rule::Crc;
+use crate::action::Crc;
 
 /// The byte of the base transport header that the CRC does not cover.
 const UNCOVERED: usize = 4;

@@ -4,22 +4,25 @@ use vrnic_roce::wire::Qpn;
 
 use crate::rule::{Chance, Rule, RuleId};
 
-/// The packets of a QP that a rule looks at.
+/// The packets, or other things, of a QP that a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream<'a> {
     /// The rule.
     pub rule: RuleId,
     /// The name of the function.
     pub function: &'a str,
-    /// The QP.
+    /// The QP; 0 for things without one.
     pub qp: Qpn,
 }
 
-/// Returns a random number for the packet with this place, from 1, in a stream, if the rule hits
-/// that packet. The number is for further choices, such as the bit that is flipped.
+/// Returns a random number for what has this place, from 1, in a stream, if the rule hits
+/// it. The number is for further choices, such as the bit that is flipped.
 #[must_use]
 pub fn decide(rule: &Rule, stream: &Stream<'_>, count: u64) -> Option<u64> {
     if rule.filter.nth.is_some_and(|nth| nth != count) {
+        return None;
+    }
+    if rule.filter.every.is_some_and(|every| !count.is_multiple_of(every)) {
         return None;
     }
     let words = [rule.seed, u64::from(stream.rule.get()), u64::from(stream.qp.get()), count];

@@ -1,15 +1,20 @@
-//! Opcodes of packets: the opcodes of RoCE, and the opcodes of the iWARP messages in TCP segments.
+//! Opcodes of what rules look at: of packets, which are those of RoCE and of the iWARP messages in
+//! TCP segments, and of work requests, completions, events and admin commands.
 
 use std::fmt;
 use std::str::FromStr;
 
+use vrnic_abi::{admin, cq, eq, sq};
 use vrnic_iwarp::wire::ddp::{Header, Model};
 use vrnic_iwarp::wire::fpdu::LENGTH;
 use vrnic_iwarp::wire::rdmap;
 use vrnic_roce::wire::opcode::{Opcode as Roce, UnknownOpcode};
 
-/// The opcode of a packet, by which rules select it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+use crate::action::Site;
+use crate::names::{self, name_of};
+
+/// The opcode by which rules select packets and other things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// A packet of RoCE.
     Roce(Roce),
@@ -20,6 +25,14 @@ pub enum Opcode {
     TcpData,
     /// A TCP segment without data: an acknowledgement, a FIN, or a reset.
     TcpEmpty,
+    /// A work request of a send queue.
+    Request(sq::Opcode),
+    /// A completion.
+    Completion(cq::Opcode),
+    /// An event.
+    Event(eq::Kind),
+    /// An admin command.
+    Command(admin::Opcode),
 }
 
 /// Messages of iWARP with their names.
@@ -41,6 +54,18 @@ const TCP_DATA: &str = "tcp-data";
 const TCP_EMPTY: &str = "tcp-empty";
 
 impl Opcode {
+    /// Returns the opcode with this name among those of a place.
+    pub(crate) fn named(site: Site, name: &str) -> Option<Self> {
+        match site {
+            Site::Packet => name.parse().ok(),
+            Site::Request | Site::Message => names::request(name).map(Self::Request),
+            Site::Completion | Site::Entry => names::completion(name).map(Self::Completion),
+            Site::Event => names::event(name).map(Self::Event),
+            Site::Command => names::command(name).map(Self::Command),
+            Site::Receive | Site::Interrupt | Site::Turn | Site::State => None,
+        }
+    }
+
     /// Returns the opcode of a TCP segment with this data.
     #[must_use]
     pub fn of_segment(data: &[u8]) -> Self {
@@ -69,6 +94,10 @@ impl fmt::Display for Opcode {
             Self::Fpdu(opcode) => MESSAGES.iter().find(|(of, _)| of == opcode),
             Self::TcpData => return f.write_str(TCP_DATA),
             Self::TcpEmpty => return f.write_str(TCP_EMPTY),
+            Self::Request(opcode) => return f.write_str(&name_of(opcode)),
+            Self::Completion(opcode) => return f.write_str(&name_of(opcode)),
+            Self::Event(kind) => return f.write_str(&name_of(kind)),
+            Self::Command(opcode) => return f.write_str(&name_of(opcode)),
         };
         f.write_str(name.map_or("", |(_, name)| name))
     }

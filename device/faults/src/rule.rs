@@ -1,4 +1,4 @@
-//! Rules: actions, filters, limits.
+//! Rules: filters, limits, and the rule itself.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use vrnic_roce::Psn;
 use vrnic_roce::wire::Qpn;
 
+use crate::action::Action;
 use crate::opcode::Opcode;
 
 /// The number of a rule: 1 for the first that is added to an empty set.
@@ -35,50 +36,24 @@ impl fmt::Display for RuleId {
 /// A rule for faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The action on packets that are hit.
+    /// What it does to what it hits.
     pub action: Action,
-    /// The packets that the rule looks at.
+    /// What it looks at.
     pub filter: Filter,
-    /// The packets among them that it hits.
+    /// The part of these that it hits.
     pub chance: Chance,
     /// The seed of random decisions.
     pub seed: u64,
     /// The largest number of hits.
     pub times: Option<u64>,
+    /// The time before the rule is in force.
+    pub after: Option<Duration>,
     /// The time for which the rule is in force.
     pub lifetime: Option<Duration>,
 }
 
-/// An action on a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// The packet is lost.
-    Drop,
-    /// It arrives later by this time.
-    Delay(Duration),
-    /// It arrives twice.
-    Duplicate,
-    /// It arrives behind this number of later packets.
-    Reorder(u32),
-    /// One of its bits is flipped.
-    Corrupt(Crc),
-}
-
-/// The checks that a corrupt packet passes: the invariant CRC of RoCE, or the checksum of TCP and
-/// the CRC of an FPDU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crc {
-    /// All, so the receiver takes the packet. The CRC of an FPDU is right again if the segment
-    /// begins with the FPDU, contains all of it, and has no markers.
-    Right,
-    /// The checksum of TCP alone, so that the CRC of the FPDU is wrong. A packet of RoCE passes
-    /// none.
-    Checksum,
-    /// None, so the receiver drops the packet.
-    Wrong,
-}
-
-/// The packets that a rule looks at: those for which all given fields are equal.
+/// What a rule looks at at the place of its action: packets, work requests, events and so on for
+/// which all given fields are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The name of the function.
@@ -89,8 +64,12 @@ pub struct Filter {
     pub opcode: Option<Opcode>,
     /// The sequence number, which packets of RoCE alone have.
     pub psn: Option<Psn>,
-    /// The packet that is the n-th of its QP, from 1, among those that the other fields select.
+    /// The number of the completion queue, or of the interrupt's vector.
+    pub number: Option<u32>,
+    /// The n-th of each QP, from 1, among those that the fields above select.
     pub nth: Option<u64>,
+    /// Each n-th of each QP among them.
+    pub every: Option<u64>,
 }
 
 /// The chance of a packet to be hit, in parts of 10⁹.

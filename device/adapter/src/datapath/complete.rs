@@ -7,7 +7,9 @@ use vrnic_abi::Key;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::Flags;
+use vrnic_faults::Site;
 
+use super::injected;
 use super::send_queue::Turn;
 use super::turn::TurnContext;
 use crate::host::Host;
@@ -61,10 +63,17 @@ impl<H: Host> Completer<'_, '_, H> {
         result: Result<(), WrError>,
     ) -> Option<Turn> {
         let signaled = self.is_signaled(send);
+        let result = match result {
+            Ok(()) if self.here.core.injection.looks_at(Site::Completion) => {
+                injected::status(self.here, self.qp.qpn, opcode)
+                    .map_or(Ok(()), |status| Err(status.into()))
+            }
+            other => other,
+        };
         if result.is_ok() && !signaled {
             return None;
         }
-        self.end(&self.completion(send, opcode, command, result), signaled)
+        self.conclude(&self.completion(send, opcode, command, result), signaled)
     }
 
     /// Ends a work request. The success of a request that is not signaled is not reported. If the
@@ -73,6 +82,18 @@ impl<H: Host> Completer<'_, '_, H> {
     /// may be executed.
     #[inline]
     pub(crate) fn end(&self, completion: &Completion, signaled: bool) -> Option<Turn> {
+        if completion.status == Status::Success
+            && self.here.core.injection.looks_at(Site::Completion)
+            && let Some(status) = injected::status(self.here, self.qp.qpn, completion.opcode)
+        {
+            return self.conclude(&Completion { status, ..*completion }, signaled);
+        }
+        self.conclude(completion, signaled)
+    }
+
+    /// Ends a work request, as [`Self::end`] does, without rules for faults.
+    #[inline]
+    fn conclude(&self, completion: &Completion, signaled: bool) -> Option<Turn> {
         match completion.status {
             Status::Success if signaled => return self.report(completion),
             Status::Success => return None,

@@ -14,6 +14,7 @@ use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
+use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
 use crate::datapath::turn::TurnContext;
@@ -21,6 +22,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::core::Core;
+use crate::objects::injection::Fate;
 use crate::objects::qp::outstanding::{Outstanding, Posted};
 use crate::objects::qp::{Qp, Requester};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};
@@ -127,6 +129,12 @@ pub(crate) fn take<H: Host>(
         return Taken::Empty;
     } else {
         match take_posted(here, qp, requester, batch, entry) {
+            Ok(Taken::Entry)
+                if here.core.injection.looks_at(Site::Request)
+                    && let Some(taken) = injected(here, qp, requester, batch, &entry.send) =>
+            {
+                return taken;
+            }
             Ok(Taken::Entry) if here.core.pace.is_limited() || requester.rate_limit.is_set() => {
                 if let Some(until) =
                     paced(here, qp, requester, &entry.send, batch.entry(&entry.place))
@@ -171,6 +179,36 @@ fn take_posted<H: Host>(
         }
         Err(malformed) => Taken::Malformed(malformed),
     })
+}
+
+/// Decides on a work request that was just taken off its queue. Returns what the taking results in,
+/// unless the request begins.
+#[cold]
+fn injected<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    send: &SendWqe,
+) -> Option<Taken> {
+    match here.core.injection.request(here.faults_here(), qp.qpn, send) {
+        Fate::Begins => None,
+        Fate::Waits(until) => {
+            move_to(qp, requester, send.index);
+            batch.clear();
+            Some(Taken::Later(until))
+        }
+        Fate::Fails(status) => {
+            let (id, opcode) = (send.id(), send.completed());
+            Some(Taken::Malformed(Malformed { id, opcode, status }))
+        }
+        Fate::FailsQp => {
+            // It is flushed with those behind it.
+            move_to(qp, requester, send.index);
+            qp.failed(here.core, Kind::QpFatal);
+            Some(Taken::Failed)
+        }
+    }
 }
 
 /// Returns the time before which a limit does not let an entry begin, if it is not over. The

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
+use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
 use crate::domain::Domain;
@@ -16,6 +17,7 @@ use crate::objects::context::QueueContext;
 use crate::objects::core::Core;
 use crate::objects::counter_sets::CounterSet;
 use crate::objects::cq::{Cq, Due, Overflow, Resumed};
+use crate::objects::injection::Here;
 use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
 use crate::stats::{Count, Counter, Counters};
@@ -97,6 +99,11 @@ impl<'a, H: Host> TurnContext<'a, H> {
         self.tally.add(counter, value);
     }
 
+    /// Returns the function and the time, for rules for faults.
+    pub(crate) fn faults_here(&self) -> Here<'_> {
+        Here { function: self.core.name(), now: self.now() }
+    }
+
     /// Writes a completion and reports an event if one is due.
     ///
     /// # Errors
@@ -125,7 +132,14 @@ impl<'a, H: Host> TurnContext<'a, H> {
         cq: &Arc<Cq>,
         completion: &Completion,
     ) -> Result<bool, Overflow> {
-        match cq.push(self, completion) {
+        let pushed = if self.core.injection.looks_at(Site::Entry)
+            && self.core.injection.fills(self.faults_here(), cq.cqn.get(), completion)
+        {
+            Err(cq.overflow(self))
+        } else {
+            cq.push(self, completion)
+        };
+        match pushed {
             Ok(due) => {
                 if completion.status != Status::Success {
                     self.count_failure(completion);

@@ -1,21 +1,27 @@
 //! The context in which a queue is used.
 
 use vrnic_abi::eq::Kind;
+use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
 use crate::host::{Host, Lane};
+use crate::objects::injection::{Here, Injection};
 use crate::objects::pace::Pace;
 use crate::stats::{Counter, Counters};
 
 /// An adapter's host and counters, for a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a, H> {
+    /// The name of the adapter.
+    pub(crate) name: &'a str,
     /// The host.
     pub host: &'a H,
     /// The counters.
     pub stats: &'a Counters,
     /// The ceilings of the function.
     pub(crate) pace: &'a Pace,
+    /// Its faults by rules, unless they do not apply.
+    pub(crate) injection: Option<&'a Injection>,
     /// The lane of the thread.
     pub lane: Lane,
 }
@@ -25,6 +31,13 @@ impl<H: Host> Caller<'_, H> {
     #[cold]
     pub fn warn(&self, warn: impl FnOnce()) {
         self.stats.limiter.warn(self.host.now(), warn);
+    }
+
+    /// Returns the faults by rules, if one looks at this place, with the function and the time.
+    #[inline]
+    pub(crate) fn faults_at(&self, site: Site) -> Option<(&Injection, Here<'_>)> {
+        let injection = self.injection.filter(|injection| injection.looks_at(site))?;
+        Some((injection, Here { function: self.name, now: self.host.now() }))
     }
 }
 

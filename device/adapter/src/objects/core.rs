@@ -10,6 +10,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
+use vrnic_faults::{Rules, Site};
 use vrnic_packet::MacAddr;
 
 use crate::domain::Domain;
@@ -19,6 +20,7 @@ use crate::objects::context::Caller;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
 use crate::objects::failing::Failing;
+use crate::objects::injection::{Here, Injection};
 use crate::objects::mark_wait::MarkWaits;
 use crate::objects::moderation::Moderation;
 use crate::objects::pace::Pace;
@@ -51,12 +53,25 @@ pub struct Core<H: Host> {
     pub(crate) ranges: Ranges,
     /// QPs whose AWAITs wait for a mark.
     pub(crate) mark_waits: MarkWaits,
+    /// Faults by rules.
+    pub(crate) injection: Injection,
     /// QPs for which other threads have requested a turn, by worker.
     mail: Box<[CachePadded<Mail>]>,
     /// Frames that have arrived, by worker.
     inboxes: Box<[CachePadded<Inbox>]>,
     /// True if no more work requests begin, because the daemon ends.
     closing: AtomicBool,
+}
+
+/// The identity of an adapter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// The MAC of its port.
+    pub(crate) mac: MacAddr,
+    /// The domain of its objects.
+    pub(crate) domain: Domain,
 }
 
 /// Numbers of QPs for which other threads have requested a turn.
@@ -68,7 +83,8 @@ struct Mail {
 
 impl<H: Host> Core<H> {
     /// Creates the core of an adapter with this many workers, in its state after power-on.
-    pub(crate) fn new(name: &str, mac: MacAddr, domain: Domain, host: H, workers: usize) -> Self {
+    pub(crate) fn new(identity: Identity<'_>, host: H, workers: usize, rules: &Arc<Rules>) -> Self {
+        let Identity { name, mac, domain } = identity;
         let stats = Counters::new(Lane::count(workers));
         Self {
             name: name.to_owned(),
@@ -84,6 +100,7 @@ impl<H: Host> Core<H> {
             resuming: Resuming::default(),
             ranges: Ranges::default(),
             mark_waits: MarkWaits::default(),
+            injection: Injection::new(rules),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
             inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
             closing: AtomicBool::new(false),
@@ -126,7 +143,26 @@ impl<H: Host> Core<H> {
     #[inline]
     #[must_use]
     pub fn caller(&self, lane: Lane) -> Caller<'_, H> {
-        Caller { host: &self.host, stats: &self.stats, pace: &self.pace, lane }
+        let Self { name, host, stats, pace, injection, .. } = self;
+        Caller { name, host, stats, pace, injection: Some(injection), lane }
+    }
+
+    /// Returns the same for what rules for faults have held back, at which they do not look again.
+    pub(crate) fn late_caller(&self, lane: Lane) -> Caller<'_, H> {
+        Caller { injection: None, ..self.caller(lane) }
+    }
+
+    /// Returns the function and the time, for rules for faults.
+    pub(crate) fn here(&self) -> Here<'_> {
+        Here { function: &self.name, now: self.host.now() }
+    }
+
+    /// Raises the vector of the admin queue.
+    pub(crate) fn raise(&self, vector: u16) {
+        let looks = self.injection.looks_at(Site::Interrupt);
+        if !looks || !self.injection.takes_interrupt(self.here(), vector) {
+            self.host.raise(vector);
+        }
     }
 
     /// Returns whether the port carries traffic: it has a link, and the driver has opened it.
@@ -296,6 +332,7 @@ impl<H: Host> Core<H> {
         self.resuming.clear();
         self.ranges.clear();
         self.mark_waits.clear();
+        self.injection.clear();
         self.mail.iter().for_each(|mail| mail.qpns.lock().clear());
         self.inboxes.iter().for_each(|inbox| inbox.clear());
     }

@@ -254,6 +254,13 @@ impl Cq {
         inner.write(turn, &entry, solicited).ok_or_else(|| self.fail(turn, &mut inner))
     }
 
+    /// Fails the queue, as if it were full, because of a rule for faults.
+    #[cold]
+    pub(crate) fn overflow<'a, H: Host + 'a>(&self, turn: &impl QueueContext<'a, H>) -> Overflow {
+        let mut inner = self.inner.lock();
+        if inner.failed { Overflow::Earlier } else { self.fail(turn, &mut inner) }
+    }
+
     /// Returns whether there is room for an entry by the user's index, which is read only when
     /// necessary, because its cache line moves between two processors.
     #[inline(never)]

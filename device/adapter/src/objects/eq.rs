@@ -8,6 +8,7 @@ use vrnic_abi::admin::EqRecord;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{Eqe, Kind};
 use vrnic_abi::{Cqn, Eqn};
+use vrnic_faults::Site;
 use zerocopy::IntoBytes;
 
 use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
@@ -72,6 +73,9 @@ impl EventQueue {
 
     /// Reports an event, now or as soon as there is room and its interrupt may be raised.
     pub fn push<H: Host>(&self, caller: &Caller<'_, H>, kind: Kind, id: u32) {
+        if self.is_taken(caller, kind, id) {
+            return;
+        }
         let mut inner = self.inner.lock();
         if inner.ended || inner.held.is_empty() && self.write(caller, &mut inner, kind, id) {
             return;
@@ -98,6 +102,9 @@ impl EventQueue {
         cqn: Cqn,
         position: Option<u32>,
     ) -> Option<u32> {
+        if self.is_taken(caller, Kind::Completion, cqn.get()) {
+            return None;
+        }
         let mut inner = self.inner.lock();
         if inner.ended {
             return None;
@@ -121,6 +128,13 @@ impl EventQueue {
             self.hold(caller.host);
         }
         None
+    }
+
+    /// Returns whether a rule for faults has taken the event away, or holds it back.
+    #[inline]
+    fn is_taken<H: Host>(&self, caller: &Caller<'_, H>, kind: Kind, id: u32) -> bool {
+        let faults = caller.faults_at(Site::Event);
+        faults.is_some_and(|(injection, here)| injection.takes_event(here, self.eqn, kind, id))
     }
 
     /// Returns whether the entry at `position` is an event of this CQ that has not been consumed.
@@ -235,7 +249,10 @@ impl EventQueue {
         if caller.host.bar_load32(self.doorbell.eq_ci()) == inner.pi {
             caller.stats.step(Counter::Interrupts);
             caller.pace.count_interrupt(|| caller.host.now());
-            caller.host.raise(self.vector);
+            let faults = caller.faults_at(Site::Interrupt);
+            if !faults.is_some_and(|(faults, here)| faults.takes_interrupt(here, self.vector)) {
+                caller.host.raise(self.vector);
+            }
         }
         inner.pi = inner.pi.wrapping_add(1);
         true

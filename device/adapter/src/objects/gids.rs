@@ -25,6 +25,8 @@ pub(crate) struct Gids<H: Host>(RwLock<Vec<Option<Claimed<H>>>>);
 struct Claimed<H: Host> {
     entry: GidEntry,
     address: Address<H>,
+    /// True if a rule for faults has removed it.
+    hidden: bool,
 }
 
 impl<H: Host> Default for Gids<H> {
@@ -42,7 +44,7 @@ impl<H: Host> Gids<H> {
             table.resize_with(index + 1, || None);
         }
         if let Some(slot) = table.get_mut(index) {
-            *slot = Some(Claimed { entry, address });
+            *slot = Some(Claimed { entry, address, hidden: false });
         }
     }
 
@@ -58,20 +60,29 @@ impl<H: Host> Gids<H> {
         self.0.write().clear();
     }
 
+    /// Hides the entries with these indices because of rules for faults, and shows all others.
+    pub(crate) fn hide(&self, indices: &[u16]) {
+        for (index, slot) in (0..).zip(self.0.write().iter_mut()) {
+            if let Some(claimed) = slot {
+                claimed.hidden = indices.contains(&index);
+            }
+        }
+    }
+
     /// Returns the entry at an index, if it is set and its MAC belongs to the adapter.
     pub(crate) fn get(&self, index: u16) -> Option<GidEntry> {
         let table = self.0.read();
-        let Claimed { entry, address } = table.get(usize::from(index))?.as_ref()?;
-        address.is_own().then_some(*entry)
+        let Claimed { entry, address, hidden } = table.get(usize::from(index))?.as_ref()?;
+        (!hidden && address.is_own()).then_some(*entry)
     }
 
     /// Returns whether the table contains this entry.
     pub(crate) fn has(&self, entry: &GidEntry) -> bool {
-        self.0.read().iter().flatten().any(|own| own.entry == *entry)
+        self.0.read().iter().flatten().any(|own| own.entry == *entry && !own.hidden)
     }
 
     /// Returns whether any entry is on this VLAN.
     pub(crate) fn has_vlan(&self, vlan: u16) -> bool {
-        self.0.read().iter().flatten().any(|own| own.entry.vlan == vlan)
+        self.0.read().iter().flatten().any(|own| own.entry.vlan == vlan && !own.hidden)
     }
 }

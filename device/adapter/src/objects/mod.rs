@@ -10,6 +10,7 @@
 //! | [`core`] | the part that all objects share: host, identity, counters, port, events |
 //! | [`context`] | the context in which a queue is used |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
+//! | `injection` | faults by rules: what was decided, and what they hold back |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | `resuming` | holding CQs that may have room again |
 //! | `addresses`, [`gids`] | the MACs of all adapters; the GID table |
@@ -38,6 +39,7 @@ pub mod frame_key;
 pub mod gids;
 pub mod held_events;
 pub mod id_table;
+pub(crate) mod injection;
 pub mod mark_wait;
 pub(crate) mod moderation;
 pub mod multicast;

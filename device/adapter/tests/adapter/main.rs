@@ -47,6 +47,7 @@
 //! | `ends` | objects that end while workers use them |
 //! | `resets` | fatal errors and resets |
 //! | `faults` | panics in a turn of two adapters |
+//! | `injection` | faults by rules |
 //! | `hostile` | random commands, work requests and doorbells |
 //! | `pace` | the ceilings of a function |
 //! | `slices` | how long a poll of an adapter takes |
@@ -81,6 +82,7 @@ mod holding;
 mod host;
 mod hostile;
 mod indices;
+mod injection;
 mod inspect;
 mod key_options;
 mod keys;

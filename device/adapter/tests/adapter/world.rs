@@ -123,7 +123,7 @@ impl Pair {
         Self::connected(World::copying(), setup, tune)
     }
 
-    fn connected(world: World, setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
+    pub(crate) fn connected(world: World, setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
         let p = Self::apart(world, setup);
         p.a.connect(p.gb.mac(), p.b.qpn, &tune);
         p.b.connect(p.ga.mac(), p.a.qpn, &tune);

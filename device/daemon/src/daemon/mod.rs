@@ -86,7 +86,7 @@ impl Daemon {
         workers.iter().for_each(|worker| worker.engines.add(Arc::clone(&attendant)));
         let busy_sockets = Arc::default();
         let fabric = fabric(config, &switch);
-        let faults = Arc::new(Faults::new(&fabric));
+        let faults = Arc::new(Faults::new(&fabric, &roster));
         let captures = Arc::clone(switch.handle().captures());
         fabric.watch.attach(Arc::new(Traffic { faults: Arc::clone(&faults), captures }));
         let resources = Arc::new(Mutex::new(config.resources()));

@@ -1,8 +1,7 @@
 //! Applies the rules to packets between an adapter and its network.
 
-use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use vrnic_adapter::datapath::transport::peers::Fabric;
@@ -10,7 +9,7 @@ use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::Sender;
 use vrnic_control_api::faults::{FaultsView, RuleView};
 use vrnic_faults::delay::Waits;
-use vrnic_faults::{Delayed, Fate, Faults, Listed, Opcode, Rule, RuleId, Subject, corrupt};
+use vrnic_faults::{Delayed, Fate, Opcode, Rule, RuleId, Rules, Site, Subject, corrupt};
 use vrnic_packet::{MacAddr, Nanos};
 use vrnic_roce::wire::{self, Frame as RoceFrame};
 use vrnic_tcp::wire::Frame as TcpFrame;
@@ -25,8 +24,7 @@ const OVERTAKE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Gate {
     fabric: Weak<Fabric<VfioHost>>,
-    /// False while no rules exist, so that packets pass without taking the lock.
-    active: AtomicBool,
+    rules: Arc<Rules>,
     state: Mutex<State>,
     /// Notified when the earliest due time becomes earlier, and at the end.
     bell: Condvar,
@@ -34,7 +32,6 @@ pub(super) struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    rules: Faults,
     waiting: Delayed<Waiting>,
     overflowed: u64,
     ended: bool,
@@ -64,55 +61,59 @@ impl Waits for Waiting {
 
 impl Gate {
     /// Creates a gate without rules.
-    pub(super) fn new(fabric: Weak<Fabric<VfioHost>>) -> Self {
-        let active = AtomicBool::new(false);
-        Self { fabric, active, state: Mutex::default(), bell: Condvar::new() }
+    pub(super) fn new(fabric: Weak<Fabric<VfioHost>>, rules: Arc<Rules>) -> Self {
+        Self { fabric, rules, state: Mutex::default(), bell: Condvar::new() }
     }
 
     /// Adds a rule; returns its number.
     pub(super) fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
-        let mut state = self.state.lock();
-        let id = state.rules.add(rule, now())?;
-        self.want(&state);
+        let _no_other_change = self.state.lock();
+        let id = self.rules.add(rule, now())?;
+        self.want();
         Ok(id)
     }
 
     /// Removes a rule; returns whether it existed.
     pub(super) fn remove(&self, id: RuleId) -> bool {
-        let mut state = self.state.lock();
-        let removed = state.rules.remove(id);
-        self.want(&state);
+        let _no_other_change = self.state.lock();
+        let removed = self.rules.remove(id);
+        self.want();
         removed
     }
 
     /// Removes all rules, and sends the packets that wait.
     pub(super) fn clear(&self) {
         let mut state = self.state.lock();
-        state.rules.clear();
-        self.want(&state);
+        self.rules.clear();
+        self.want();
         let late = std::iter::from_fn(|| state.waiting.flush()).collect();
         drop(state);
         self.send(late);
     }
 
-    /// Requests the packets of the adapters while any rules exist.
-    fn want(&self, state: &State) {
-        let active = !state.rules.is_empty();
-        self.active.store(active, Ordering::Relaxed);
+    /// Requests the packets of the adapters while a rule looks at packets.
+    fn want(&self) {
         if let Some(fabric) = self.fabric.upgrade() {
-            fabric.watch.want_frames(active);
+            fabric.watch.want_frames(self.rules.look_at(Site::Packet));
         }
     }
 
     /// Returns the rules with their counters.
     pub(super) fn view(&self) -> FaultsView {
         let state = self.state.lock();
-        let rules = state.rules.list(now()).map(|listed| {
-            let Listed { id, rule, seen, hit, is_over } = listed;
-            RuleView { id: id.get(), rule: rule.to_string(), seen, hit, over: is_over }
+        let (time, clock) = (now(), Clock::now());
+        let rules = self.rules.list(time, |listed| RuleView {
+            id: listed.id.get(),
+            rule: listed.rule.to_string(),
+            seen: listed.seen,
+            hit: listed.hit,
+            armed: clock.of(listed.armed),
+            last_hit: listed.last.map(|last| clock.of(last)),
+            over: listed.is_over,
         });
         FaultsView {
-            rules: rules.collect(),
+            now: clock.of(time),
+            rules,
             waiting: state.waiting.len() as u64,
             overflowed: state.overflowed,
         }
@@ -150,7 +151,7 @@ impl Gate {
 
     /// Applies the rules to frames that leave.
     pub(super) fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
-        if !self.active.load(Ordering::Relaxed) {
+        if !self.rules.look_at(Site::Packet) {
             return;
         }
         let time = now();
@@ -158,7 +159,7 @@ impl Gate {
         let before = state.waiting.deadline();
         let mut late = Vec::new();
         for frame in std::mem::take(frames) {
-            state.pass(from, frame, time, frames);
+            state.pass(&self.rules, from, frame, time, frames);
             while let Some(waiting) = state.waiting.next(time) {
                 if waiting.stream.0 == from.mac {
                     frames.push(waiting.frame);
@@ -178,10 +179,18 @@ impl Gate {
 
 impl State {
     /// Applies the rules to a packet, and appends it to `out` if it is to be sent now.
-    fn pass(&mut self, from: &Sender<'_>, frame: Frame, time: Nanos, out: &mut Vec<Frame>) {
+    fn pass(
+        &mut self,
+        rules: &Rules,
+        from: &Sender<'_>,
+        frame: Frame,
+        time: Nanos,
+        out: &mut Vec<Frame>,
+    ) {
         let stream = (from.mac, from.qpn);
         let subject = subject(from, &frame);
-        let fate = subject.map_or(Fate::Pass, |subject| self.rules.decide(&subject, time));
+        let fate =
+            subject.map_or(Fate::Pass, |subject| rules.with(|set| set.decide(&subject, time)));
         match fate {
             Fate::Drop => return,
             Fate::Delay(by) => {
@@ -219,5 +228,26 @@ fn subject<'a>(from: &Sender<'a>, frame: &Frame) -> Option<Subject<'a>> {
         }
     };
     let qp = wire::Qpn::new(from.qpn.get());
-    Some(Subject { function: from.function, qp, opcode, psn })
+    let opcode = Some(opcode);
+    Some(Subject { qp, opcode, psn, ..Subject::new(Site::Packet, from.function) })
+}
+
+/// The clock of the daemon's threads, and that of the world, at the same moment.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    own: Nanos,
+    /// Microseconds since 1970.
+    world: u64,
+}
+
+impl Clock {
+    fn now() -> Self {
+        let world = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        Self { own: now(), world: u64::try_from(world).unwrap_or(u64::MAX) }
+    }
+
+    /// Returns the time of the world for a moment that is past.
+    const fn of(self, past: Nanos) -> u64 {
+        self.world.saturating_sub(self.own.0.saturating_sub(past.0) / 1000)
+    }
 }

@@ -1,6 +1,8 @@
-//! Applies rules for deliberate faults to the packets that adapters send (docs/faults.md).
+//! Rules for deliberate faults (docs/faults.md): applies them to the packets that adapters send,
+//! and lets adapters do what other rules demand by time.
 
 mod gate;
+mod ticker;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,10 +13,12 @@ use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::Sender;
 use vrnic_control_api::faults::FaultsView;
-use vrnic_faults::{Action, Rule, RuleId};
+use vrnic_faults::{Action, Rule, RuleId, Site};
 
 use self::gate::Gate;
+use self::ticker::Ticker;
 use crate::host::vfio_host::VfioHost;
+use crate::hosted::roster::Roster;
 
 /// The rules of the daemon, and the packets that wait because of them.
 #[derive(Debug)]
@@ -22,13 +26,19 @@ pub struct Faults {
     gate: Arc<Gate>,
     /// The thread that sends delayed packets. The first rule that delays packets starts it.
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Lets adapters do what rules demand by time. The first rule that is not for packets starts
+    /// its thread.
+    ticker: Ticker,
 }
 
 impl Faults {
     /// Returns an empty set of rules for the adapters of a fabric.
     #[must_use]
-    pub fn new(fabric: &Arc<Fabric<VfioHost>>) -> Self {
-        Self { gate: Arc::new(Gate::new(Arc::downgrade(fabric))), thread: Mutex::default() }
+    pub fn new(fabric: &Arc<Fabric<VfioHost>>, roster: &Arc<Roster>) -> Self {
+        let rules = Arc::clone(&fabric.faults);
+        let ticker = Ticker::new(&rules, roster);
+        let gate = Arc::new(Gate::new(Arc::downgrade(fabric), rules));
+        Self { gate, thread: Mutex::default(), ticker }
     }
 
     /// Applies the rules to frames that leave.
@@ -50,7 +60,12 @@ impl Faults {
                 started.spawn(move || gate.send_late()).context("cannot start a thread")?;
             *thread = Some(started);
         }
-        self.gate.add(rule)
+        if rule.action.site() != Site::Packet {
+            self.ticker.start()?;
+        }
+        let id = self.gate.add(rule)?;
+        self.ticker.wake();
+        Ok(id)
     }
 
     /// Removes one rule, or all. If all are removed, packets that wait are sent at once.

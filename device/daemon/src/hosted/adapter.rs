@@ -148,6 +148,15 @@ impl HostedAdapter {
         self.failure.contain(|| self.adapter.beat());
     }
 
+    /// Does what rules for faults demand now. Returns whether more will be due.
+    pub fn run_faults(&self) -> bool {
+        let ran = self.failure.contain(|| self.adapter.run_faults()).unwrap_or_default();
+        if ran.control {
+            self.control.ask();
+        }
+        ran.again
+    }
+
     /// Begins no more work requests, for good.
     pub fn close(&self) {
         self.adapter.close();

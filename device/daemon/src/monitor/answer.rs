@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         let switch = SwitchThread::start(Box::new(|_| ())).expect("a switch");
-        let faults = Arc::new(Faults::new(&Arc::default()));
+        let faults = Arc::new(Faults::new(&Arc::default(), &Arc::default()));
         let (adapters, switch) = (Arc::default(), switch.handle().clone());
         let resources = ResourceTable::new(1, Limits::default(), BTreeMap::new());
         let resources = Arc::new(Mutex::new(resources));

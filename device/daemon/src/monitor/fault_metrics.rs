@@ -15,8 +15,8 @@ pub(super) struct Rules(pub(super) FaultsView);
 type Counter = (&'static str, &'static str, fn(&RuleView) -> u64);
 
 const COUNTERS: [Counter; 2] = [
-    ("fault_seen_packets", "Packets that a rule has looked at", |rule| rule.seen),
-    ("fault_hit_packets", "Packets that a rule has hit", |rule| rule.hit),
+    ("fault_seen_packets", "Packets or other things that a rule has looked at", |rule| rule.seen),
+    ("fault_hit_packets", "Packets or other things that a rule has hit", |rule| rule.hit),
 ];
 
 impl Collector for Rules {

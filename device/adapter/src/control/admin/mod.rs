@@ -41,12 +41,14 @@ use vrnic_abi::regs::{self, FatalCode};
 use vrnic_abi::uar::ASYNC_EQ_SLOT;
 use vrnic_abi::{ContextId, Eqn};
 use vrnic_abi::{SlotIndex, UarIndex};
+use vrnic_faults::Site;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::memory::pages::{PagesError, Ring};
 use crate::objects::eq::EventQueue;
+use crate::objects::injection::CommandFate;
 use crate::objects::uar::Uar;
 use crate::objects::{Admin, Context};
 use crate::registers::Rings;
@@ -180,24 +182,42 @@ pub fn run<H: Host>(adapter: &Arc<Adapter<H>>) {
         if posted > 1 << rings.admin_log_size {
             return fatal(adapter, FatalCode::AdminIndex);
         }
-        if one(adapter, &mut admin, &rings).is_none() {
-            return fatal(adapter, FatalCode::RingMemory);
+        match one(adapter, &mut admin, &rings) {
+            Some(Next::On) => {}
+            Some(Next::Later) => return,
+            None => return fatal(adapter, FatalCode::RingMemory),
         }
     }
 }
 
+/// What follows a command.
+enum Next {
+    /// The next command.
+    On,
+    /// Nothing, because a rule for faults holds the command back.
+    Later,
+}
+
 /// Runs one command. Returns `None` if the rings cannot be accessed.
-fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> Option<()> {
+fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> Option<Next> {
     let mask = (1u32 << rings.admin_log_size) - 1;
     let mut bytes = [0; size_of::<Submission>()];
     let host = adapter.host();
     host.hold(Lane::SHARED)
         .read(rings.admin_sq.checked_add(u64::from(admin.ci & mask) * 64)?, &mut bytes)
         .ok()?;
-    admin.ci = admin.ci.wrapping_add(1);
     let command = Submission::read_from_bytes(&bytes).ok()?;
+    let fate = fate(adapter, admin.ci, &command);
+    if fate == CommandFate::Waits {
+        return Some(Next::Later);
+    }
+    admin.ci = admin.ci.wrapping_add(1);
     adapter.stats().step(Counter::CompletedCmds);
-    let outcome = execute(adapter, &command);
+    let outcome = match fate {
+        CommandFate::Lost => return Some(Next::On),
+        CommandFate::Fails(status) => Err(status.into()),
+        CommandFate::Runs | CommandFate::Waits => execute(adapter, &command),
+    };
     let failure = outcome.err();
     if let Some(Failure { status, detail }) = failure {
         adapter.stats().step(Counter::CmdsErr);
@@ -224,8 +244,20 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
         .ok()?;
     admin.pi = admin.pi.wrapping_add(1);
     adapter.stats().step(Counter::Interrupts);
-    host.raise(VECTOR_ASYNC);
-    Some(())
+    adapter.core().raise(VECTOR_ASYNC);
+    Some(Next::On)
+}
+
+/// Lets rules for faults decide on the command with this index.
+fn fate<H: Host>(adapter: &Adapter<H>, index: u32, submission: &Submission) -> CommandFate {
+    let core = adapter.core();
+    let opcode = || Opcode::from_raw(submission.opcode.get());
+    if core.injection.looks_at(Site::Command)
+        && let Some(opcode) = opcode()
+    {
+        return core.injection.command(core.here(), index, opcode);
+    }
+    CommandFate::Runs
 }
 
 /// Executes a command.

@@ -8,11 +8,13 @@ use parking_lot::MutexGuard;
 use vrnic_abi::Key;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;
+use vrnic_faults::Site;
 use vrnic_roce::time::rnr_delay;
 use vrnic_roce::wire::syndrome::RnrTimer;
 
 use super::differences::{Differences, Fault};
 use super::paired::{RefusedMessage, Rules};
+use crate::datapath::injected;
 use crate::datapath::local_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
@@ -178,6 +180,12 @@ impl<H: Host> Work<'_, H> {
             return Step::Retry;
         }
         let Entry { send, place, done } = entry;
+        if *done == 0
+            && self.here.core.injection.looks_at(Site::Message)
+            && injected::loses(&self.here, self.qp.qpn, send)
+        {
+            return Step::Retry;
+        }
         let keys = self.requester.keys.unwrap_or_default();
         let waited = keys.wait == KeyWait::Over;
         // All bytes were moved before the wait.

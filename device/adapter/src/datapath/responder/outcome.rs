@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
+use vrnic_faults::Site;
 
 use super::receives::next;
 use crate::datapath::inbound::{Inbound, Operation};
+use crate::datapath::injected;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::BATCH;
 use crate::datapath::there::There;
@@ -76,6 +78,11 @@ pub fn complete<H: Host>(
     responder: &mut Responder,
     completion: &Completion,
 ) -> Result<(), Refusal> {
+    if there.turn.core.injection.looks_at(Site::Completion)
+        && let Some(status) = injected::status(&there.turn, there.qp.qpn, completion.opcode)
+    {
+        return fail_completion(there, responder, &Completion { status, ..*completion });
+    }
     if there.qp.kind == Type::XrcTgt {
         return xrc::complete(there, responder, completion);
     }
@@ -89,6 +96,23 @@ pub fn complete<H: Host>(
             Err(Refusal::Operational)
         }
     }
+}
+
+/// Completes a receive that a message has filled with an error, because of a rule for faults, and
+/// moves its QP to the error state.
+///
+/// # Errors
+/// Returns an error if the receive CQ has no room.
+#[cold]
+fn fail_completion<H: Host>(
+    there: &There<'_, H>,
+    responder: &Responder,
+    completion: &Completion,
+) -> Result<(), Refusal> {
+    there.qp.fail();
+    complete_failed(there, responder, completion)?;
+    there.qp.schedule(there.turn.core);
+    Ok(())
 }
 
 /// Moves the responder's QP to the error state because of `refusal`, completes the receive in

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use vrnic_abi::qp::Type;
+use vrnic_faults::Site;
 
 use crate::datapath::inbound::Inbound;
+use crate::datapath::injected;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
@@ -41,6 +43,9 @@ pub fn take<H: Host>(
     // The beginning of the message may have been placed out of order.
     if !begins && !responder.has_ahead() {
         return Err(Refusal::Unexpected);
+    }
+    if there.turn.core.injection.looks_at(Site::Receive) && injected::hides(there, responder) {
+        return Err(Refusal::NotReady);
     }
     let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
     responder.current = Some(recv);

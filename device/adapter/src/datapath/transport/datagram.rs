@@ -12,11 +12,13 @@ use vrnic_abi::admin::QpOptions;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{MULTICAST_QPN, NO_VLAN, QKEY_OWN};
 use vrnic_abi::sq::{DatagramSeg, Flags};
+use vrnic_faults::Site;
 use vrnic_packet::MacAddr;
 use vrnic_roce::wire;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::complete::Completer;
+use crate::datapath::injected;
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::sgl::SgList;
@@ -179,6 +181,11 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
             Target::One(peer) => {
                 if let Some(watcher) = network.fabric.watch.of_messages() {
                     datagrams::show(*network, here, watcher, to, &datagram);
+                }
+                if here.core.injection.looks_at(Site::Message)
+                    && injected::loses(here, qp.qpn, send)
+                {
+                    return Sent::Dropped;
                 }
                 delivery.to_one(peer)
             }

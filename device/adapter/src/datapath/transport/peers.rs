@@ -19,6 +19,7 @@ use crate::slice::Slice;
 use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
+use vrnic_faults::Rules;
 use vrnic_packet::MacAddr;
 
 /// The network of a daemon for its adapters: the other adapters, and the uplink to stations
@@ -33,6 +34,8 @@ pub struct Fabric<H: Host> {
     packets_only: AtomicBool,
     /// The watcher of traffic. Workers read this field for each message.
     pub watch: CachePadded<Watch>,
+    /// The rules for faults of its adapters.
+    pub faults: Arc<Rules>,
 }
 
 /// An adapter in its daemon's network.
@@ -117,6 +120,7 @@ impl<H: Host> Default for Fabric<H> {
             joined: AtomicU64::new(0),
             packets_only: AtomicBool::new(false),
             watch: CachePadded::default(),
+            faults: Arc::default(),
         }
     }
 }

@@ -1,0 +1,36 @@
+//! Faults by rules in the turn of a QP. Only called while a rule looks at the place.
+
+use vrnic_abi::Qpn;
+use vrnic_abi::cq::{self, Status};
+use vrnic_roce::time::rnr_delay;
+use vrnic_roce::wire::syndrome::RnrTimer;
+
+use super::there::There;
+use super::turn::TurnContext;
+use crate::host::Host;
+use crate::objects::qp::Responder;
+use crate::requests::wqe::SendWqe;
+
+/// Returns whether a message that is copied is lost.
+#[cold]
+pub(crate) fn loses<H: Host>(here: &TurnContext<'_, H>, qpn: Qpn, send: &SendWqe) -> bool {
+    here.core.injection.loses(here.faults_here(), qpn, send)
+}
+
+/// Returns whether the next message finds no receive.
+#[cold]
+pub(crate) fn hides<H: Host>(there: &There<'_, H>, responder: &Responder) -> bool {
+    let pause = rnr_delay(RnrTimer::new(responder.min_rnr_timer));
+    let turn = &there.turn;
+    turn.core.injection.hides_receive(turn.faults_here(), there.qp.qpn, pause)
+}
+
+/// Returns the status with which a work request that has succeeded completes instead.
+#[cold]
+pub(crate) fn status<H: Host>(
+    here: &TurnContext<'_, H>,
+    qpn: Qpn,
+    opcode: cq::Opcode,
+) -> Option<Status> {
+    here.core.injection.status(here.faults_here(), qpn, opcode)
+}

@@ -1,0 +1,78 @@
+//! Faults by rules that do not begin with the work of a worker: the state of the port and of the
+//! device, and events, interrupts and commands that were held back.
+
+use std::sync::Arc;
+
+use vrnic_abi::eq::Kind;
+use vrnic_abi::regs::{FatalCode, Status};
+use vrnic_faults::Site;
+
+use crate::adapter::Adapter;
+use crate::control::admin;
+use crate::host::{Host, Lane};
+use crate::objects::injection::LateEvent;
+
+/// The result of [`Adapter::run_faults`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// True if the caller must call again soon, because rules exist or something is held back.
+    pub again: bool,
+    /// True if [`Adapter::control`] must be called, because an admin command is due.
+    pub control: bool,
+}
+
+impl<H: Host> Adapter<H> {
+    /// Does what rules for faults demand at this time. Must be called often while there are rules,
+    /// and after they have changed. Can be called from any thread that holds no memory of a guest.
+    pub fn run_faults(self: &Arc<Self>) -> Ran {
+        let injection = &self.core().injection;
+        let due = injection.take_due(self.host().now());
+        for event in due.events {
+            self.deliver_late(event);
+        }
+        due.vectors.into_iter().for_each(|vector| self.host().raise(vector));
+        let changed = self.apply_state();
+        Ran { again: injection.has_rules() || due.more || changed, control: due.command }
+    }
+
+    /// Writes an event that was held back.
+    fn deliver_late(&self, LateEvent { eqn, kind, id, .. }: LateEvent) {
+        let caller = self.core().late_caller(Lane::SHARED);
+        if kind == Kind::Completion {
+            if let Some(cq) = self.objects.cqs.get(id.into()) {
+                cq.fire(&caller);
+            }
+        } else if eqn.get() == 0
+            && let Some(queue) = self.core().asynchronous.read().as_ref()
+        {
+            queue.push(&caller, kind, id);
+        }
+    }
+
+    /// Gives the port and the device the state that rules demand. Returns whether they have one
+    /// that rules have changed.
+    fn apply_state(self: &Arc<Self>) -> bool {
+        let core = self.core();
+        let looks = core.injection.looks_at(Site::State);
+        if !looks && !core.port.is_faulty() || !core.is_enabled() {
+            return core.port.is_faulty();
+        }
+        let state = core.injection.state(core.here());
+        self.set_fault_down(state.down);
+        core.port.set_fault_mtu(state.mtu);
+        self.objects.gids.hide(&state.gids);
+        core.port.set_faulty(state.down || state.mtu.is_some() || !state.gids.is_empty());
+        if state.fails {
+            self.fail_device();
+        }
+        core.port.is_faulty()
+    }
+
+    /// Fails as after an error of the adapter itself.
+    fn fail_device(self: &Arc<Self>) {
+        let _no_commands = self.objects.admin.lock();
+        if self.core().is_enabled() && !self.registers.status().contains(Status::FATAL) {
+            admin::stop(self, FatalCode::Internal);
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Faults that rules inject into an adapter (docs/faults.md): what was decided, and what waits.
+//!
+//! Each hook first asks [`Injection::looks_at`], which is one load and a branch. All else runs only
+//! while a rule looks at the place of the hook.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vrnic_abi::cq;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::{Eqn, Qpn};
+use vrnic_faults::{Action, Hit, Opcode, Rules, Site, State, Subject};
+use vrnic_packet::Nanos;
+use vrnic_roce::wire;
+
+use crate::objects::completion::Completion;
+use crate::requests::wqe::SendWqe;
+
+/// The most events, and the most interrupts, that wait. Further ones are lost.
+const LATE: usize = 4096;
+
+/// The faults of an adapter.
+#[derive(Debug)]
+pub(crate) struct Injection {
+    rules: Arc<Rules>,
+    /// True if `waiting` may have anything.
+    any: AtomicBool,
+    /// True if a worker pauses.
+    pausing: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+/// What was decided for later.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// For each QP, the last work request on which rules have decided.
+    requests: HashMap<Qpn, Decided>,
+    /// For each QP without receives, the time until which it has none.
+    refusing: HashMap<Qpn, Nanos>,
+    events: Vec<LateEvent>,
+    interrupts: Vec<LateInterrupt>,
+    command: Option<LateCommand>,
+    /// For each worker that pauses, the time until which it does.
+    pauses: HashMap<usize, Nanos>,
+}
+
+/// A work request on which rules have decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Decided {
+    index: u32,
+    wr_id: u64,
+    fate: Fate,
+}
+
+/// The fate of a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It begins.
+    Begins,
+    /// It begins at this time.
+    Waits(Nanos),
+    /// It completes with this status.
+    Fails(cq::Status),
+    /// Its QP fails.
+    FailsQp,
+}
+
+/// An event that is written later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateEvent {
+    due: Nanos,
+    /// The event queue.
+    pub(crate) eqn: Eqn,
+    pub(crate) kind: Kind,
+    pub(crate) id: u32,
+}
+
+/// An interrupt that is raised later.
+#[derive(Clone, Copy, Debug)]
+struct LateInterrupt {
+    due: Nanos,
+    vector: u16,
+}
+
+/// A command that is executed later.
+#[derive(Clone, Copy, Debug)]
+struct LateCommand {
+    index: u32,
+    due: Nanos,
+}
+
+/// The fate of an admin command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommandFate {
+    /// It is executed.
+    Runs,
+    /// It is executed later.
+    Waits,
+    /// It fails with this status.
+    Fails(vrnic_abi::admin::Status),
+    /// It has no answer.
+    Lost,
+}
+
+/// What is due.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    pub(crate) events: Vec<LateEvent>,
+    /// The vectors of interrupts.
+    pub(crate) vectors: Vec<u16>,
+    /// True if an admin command is to be executed.
+    pub(crate) command: bool,
+    /// True if anything else waits.
+    pub(crate) more: bool,
+}
+
+/// The function that a fault concerns, and the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here<'a> {
+    /// Its name.
+    pub(crate) function: &'a str,
+    /// The time.
+    pub(crate) now: Nanos,
+}
+
+impl<'a> Here<'a> {
+    fn subject(self, site: Site) -> Subject<'a> {
+        Subject::new(site, self.function)
+    }
+
+    fn of_qp(self, site: Site, qpn: Qpn) -> Subject<'a> {
+        Subject { qp: wire::Qpn::new(qpn.get()), ..self.subject(site) }
+    }
+}
+
+impl Injection {
+    /// Returns the faults of an adapter by these rules.
+    pub(crate) fn new(rules: &Arc<Rules>) -> Self {
+        let (any, pausing) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { rules: Arc::clone(rules), any, pausing, waiting: Mutex::default() }
+    }
+
+    /// Returns whether a rule looks at this place.
+    #[inline]
+    pub(crate) fn looks_at(&self, site: Site) -> bool {
+        self.rules.look_at(site)
+    }
+
+    /// Returns whether there is any rule.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.rules.any()
+    }
+
+    /// Forgets what was decided, because all work of the adapter was discarded.
+    pub(crate) fn clear(&self) {
+        if self.any.swap(false, Ordering::Relaxed) {
+            *self.waiting.lock() = Waiting::default();
+            self.pausing.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets what was decided for a QP that ends.
+    pub(crate) fn forget_qp(&self, qpn: Qpn) {
+        if self.any.load(Ordering::Relaxed) {
+            let mut waiting = self.waiting.lock();
+            waiting.requests.remove(&qpn);
+            waiting.refusing.remove(&qpn);
+        }
+    }
+
+    fn hit(&self, subject: &Subject<'_>, now: Nanos) -> Option<Action> {
+        self.rules.hit(subject, now).map(|Hit { action, .. }| action)
+    }
+
+    fn wait(&self, wait: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.waiting.lock();
+        wait(&mut waiting);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Decides on a work request before it begins. A request that is passed again gets the same
+    /// decision, without being counted again.
+    #[cold]
+    pub(crate) fn request(&self, here: Here<'_>, qpn: Qpn, send: &SendWqe) -> Fate {
+        let (index, wr_id, now) = (send.index, send.wr_id, here.now);
+        let known = self.waiting.lock().requests.get(&qpn).copied();
+        let known = known.filter(|known| (known.index, known.wr_id) == (index, wr_id));
+        let fate = known.map_or_else(|| self.decide(here, qpn, send), |known| known.fate);
+        let fate = match fate {
+            Fate::Waits(until) if until <= now => Fate::Begins,
+            fate => fate,
+        };
+        let decided = Decided { index, wr_id, fate };
+        if known != Some(decided) {
+            self.wait(|waiting| _ = waiting.requests.insert(qpn, decided));
+        }
+        fate
+    }
+
+    fn decide(&self, here: Here<'_>, qpn: Qpn, send: &SendWqe) -> Fate {
+        let opcode = Some(Opcode::Request(send.opcode));
+        let subject = Subject { opcode, ..here.of_qp(Site::Request, qpn) };
+        match self.hit(&subject, here.now) {
+            Some(Action::HoldRequest(by)) => Fate::Waits(here.now.plus(by)),
+            Some(Action::SlowMemory(rate)) => {
+                let nanos = u128::from(send.length) * 1_000_000_000 / u128::from(rate.max(1));
+                let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+                Fate::Waits(here.now.plus(Duration::from_nanos(nanos)))
+            }
+            Some(Action::FailRequest(status)) => Fate::Fails(status),
+            Some(Action::FailQp) => Fate::FailsQp,
+            _ => Fate::Begins,
+        }
+    }
+
+    /// Returns whether a copied message is lost.
+    #[cold]
+    pub(crate) fn loses(&self, here: Here<'_>, qpn: Qpn, send: &SendWqe) -> bool {
+        let opcode = Some(Opcode::Request(send.opcode));
+        let subject = Subject { opcode, ..here.of_qp(Site::Message, qpn) };
+        self.hit(&subject, here.now) == Some(Action::DropMessage)
+    }
+
+    /// Returns whether a message finds no receive. The QP then has none for the time `pause`.
+    #[cold]
+    pub(crate) fn hides_receive(&self, here: Here<'_>, qpn: Qpn, pause: Duration) -> bool {
+        if self.waiting.lock().refusing.get(&qpn).is_some_and(|until| here.now < *until) {
+            return true;
+        }
+        let hit = self.hit(&here.of_qp(Site::Receive, qpn), here.now) == Some(Action::Rnr);
+        if hit {
+            let until = here.now.plus(pause);
+            self.wait(|waiting| _ = waiting.refusing.insert(qpn, until));
+        }
+        hit
+    }
+
+    /// Returns the status with which a successful work request completes instead.
+    #[cold]
+    pub(crate) fn status(
+        &self,
+        here: Here<'_>,
+        qpn: Qpn,
+        opcode: cq::Opcode,
+    ) -> Option<cq::Status> {
+        let opcode = Some(Opcode::Completion(opcode));
+        let subject = Subject { opcode, ..here.of_qp(Site::Completion, qpn) };
+        match self.hit(&subject, here.now)? {
+            Action::FailCompletion(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a CQ has no room for an entry.
+    #[cold]
+    pub(crate) fn fills(&self, here: Here<'_>, cqn: u32, completion: &Completion) -> bool {
+        let subject = Subject { number: Some(cqn), ..here.of_qp(Site::Entry, completion.qpn) };
+        self.hit(&subject, here.now) == Some(Action::FillCq)
+    }
+
+    /// Returns whether an event is not written now.
+    #[cold]
+    pub(crate) fn takes_event(&self, here: Here<'_>, eqn: Eqn, kind: Kind, id: u32) -> bool {
+        let qp = matches!(
+            kind,
+            Kind::QpFatal
+                | Kind::QpRequestError
+                | Kind::QpAccessError
+                | Kind::CommEstablished
+                | Kind::SqDrained
+                | Kind::QpLastWqe
+                | Kind::ConnectionChanged
+        );
+        let cq = matches!(kind, Kind::Completion | Kind::CqError | Kind::CqFull | Kind::CqFew);
+        let qpn = Qpn::new(if qp { id } else { 0 });
+        let (opcode, number) = (Some(Opcode::Event(kind)), cq.then_some(id));
+        let subject = Subject { opcode, number, ..here.of_qp(Site::Event, qpn) };
+        match self.hit(&subject, here.now) {
+            Some(Action::DropEvent) => true,
+            Some(Action::DelayEvent(by)) => {
+                let event = LateEvent { due: here.now.plus(by), eqn, kind, id };
+                self.wait(|waiting| push(&mut waiting.events, event));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether an interrupt is not raised now.
+    #[cold]
+    pub(crate) fn takes_interrupt(&self, here: Here<'_>, vector: u16) -> bool {
+        let number = Some(vector.into());
+        let subject = Subject { number, ..here.subject(Site::Interrupt) };
+        match self.hit(&subject, here.now) {
+            Some(Action::DropInterrupt) => true,
+            Some(Action::DelayInterrupt(by)) => {
+                let late = LateInterrupt { due: here.now.plus(by), vector };
+                self.wait(|waiting| push(&mut waiting.interrupts, late));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Decides on the admin command with this index.
+    #[cold]
+    pub(crate) fn command(
+        &self,
+        here: Here<'_>,
+        index: u32,
+        opcode: vrnic_abi::admin::Opcode,
+    ) -> CommandFate {
+        let known = self.waiting.lock().command.filter(|known| known.index == index);
+        if let Some(LateCommand { due, .. }) = known {
+            return if here.now < due { CommandFate::Waits } else { self.run_late() };
+        }
+        let opcode = Some(Opcode::Command(opcode));
+        let subject = Subject { opcode, ..here.subject(Site::Command) };
+        match self.hit(&subject, here.now) {
+            Some(Action::FailCommand(status)) => CommandFate::Fails(status),
+            Some(Action::DropCommand) => CommandFate::Lost,
+            Some(Action::DelayCommand(by)) => {
+                let late = LateCommand { index, due: here.now.plus(by) };
+                self.wait(|waiting| waiting.command = Some(late));
+                CommandFate::Waits
+            }
+            _ => CommandFate::Runs,
+        }
+    }
+
+    fn run_late(&self) -> CommandFate {
+        self.waiting.lock().command = None;
+        CommandFate::Runs
+    }
+
+    /// Decides on a turn of a QP. Returns true if its worker pauses from now on.
+    #[cold]
+    pub(crate) fn pauses(&self, here: Here<'_>, qpn: Qpn, worker: usize) -> bool {
+        let hit = self.hit(&here.of_qp(Site::Turn, qpn), here.now);
+        let Some(Action::PauseWorker(by)) = hit else { return false };
+        let until = here.now.plus(by);
+        self.wait(|waiting| _ = waiting.pauses.insert(worker, until));
+        self.pausing.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Returns whether any worker may pause.
+    #[inline]
+    pub(crate) fn may_pause(&self) -> bool {
+        self.pausing.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time until which a worker pauses, if it does.
+    #[cold]
+    pub(crate) fn paused(&self, worker: usize, now: Nanos) -> Option<Nanos> {
+        let mut waiting = self.waiting.lock();
+        let until = waiting.pauses.get(&worker).copied()?;
+        if now < until {
+            return Some(until);
+        }
+        waiting.pauses.remove(&worker);
+        self.pausing.store(!waiting.pauses.is_empty(), Ordering::Relaxed);
+        None
+    }
+
+    /// Returns the state that rules give the port and the device.
+    pub(crate) fn state(&self, here: Here<'_>) -> State {
+        self.rules.state(here.function, here.now)
+    }
+
+    /// Takes what is due.
+    pub(crate) fn take_due(&self, now: Nanos) -> Due {
+        if !self.any.load(Ordering::Relaxed) {
+            return Due::default();
+        }
+        let mut waiting = self.waiting.lock();
+        let mut due = Due::default();
+        waiting.events.retain(|event| {
+            let later = event.due > now;
+            if !later {
+                due.events.push(*event);
+            }
+            later
+        });
+        waiting.interrupts.retain(|late| {
+            let later = late.due > now;
+            if !later {
+                due.vectors.push(late.vector);
+            }
+            later
+        });
+        due.command = waiting.command.is_some_and(|late| late.due <= now);
+        due.more = !waiting.events.is_empty()
+            || !waiting.interrupts.is_empty()
+            || waiting.command.is_some()
+            || !waiting.pauses.is_empty();
+        due
+    }
+}
+
+/// Adds to a list unless it is full.
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.len() < LATE {
+        list.push(item);
+    }
+}

@@ -1,0 +1,42 @@
+//! What rules look at, and what they make of it.
+
+use vrnic_roce::Psn;
+use vrnic_roce::wire::Qpn;
+
+use crate::action::{Action, Site};
+use crate::opcode::Opcode;
+
+/// A packet, a work request, an event or another thing, as rules see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// The place of the adapter where it is.
+    pub site: Site,
+    /// The name of the function to which it belongs, and which sends it if it is a packet.
+    pub function: &'a str,
+    /// The QP. The caller decides whether it is the sending one or the receiving one; it must be
+    /// the same for all packets of a connection. Without a QP it is 0.
+    pub qp: Qpn,
+    /// The opcode.
+    pub opcode: Option<Opcode>,
+    /// The sequence number of a packet of RoCE.
+    pub psn: Option<Psn>,
+    /// The number of the completion queue, or of the interrupt's vector.
+    pub number: Option<u32>,
+}
+
+impl<'a> Subject<'a> {
+    /// Returns a thing of this place and function that has nothing else.
+    #[must_use]
+    pub const fn new(site: Site, function: &'a str) -> Self {
+        Self { site, function, qp: Qpn::new(0), opcode: None, psn: None, number: None }
+    }
+}
+
+/// A hit of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// What is to be done.
+    pub action: Action,
+    /// The random number for further choices.
+    pub random: u64,
+}
