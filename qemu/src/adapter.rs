@@ -41,10 +41,7 @@ impl Adapter {
     /// Returns adapter `rail` of guest `guest`, both counted from 0, with its sockets in `dir`.
     #[must_use]
     pub fn new(dir: &Path, guest: u8, rail: u8) -> Self {
-        let mut name = guest_name(guest);
-        if rail > 0 {
-            name.push_str(&rail.to_string());
-        }
+        let name = name(guest, rail);
         Self {
             mac: format!(
                 "52:54:00:76:{:02x}:{:02x}",
@@ -70,6 +67,18 @@ impl Adapter {
     pub fn ip(&self) -> &str {
         self.address.split('/').next().unwrap_or_default()
     }
+}
+
+/// Returns the name of adapter `rail` of guest `guest`.
+fn name(guest: u8, rail: u8) -> String {
+    let rail = if rail > 0 { rail.to_string() } else { String::new() };
+    guest_name(guest) + &rail
+}
+
+/// Returns the names of the adapters of so many guests, each of which has so many adapters.
+#[must_use]
+pub fn names(guests: u8, adapters: u8) -> Vec<String> {
+    (0..guests).flat_map(|guest| (0..adapters).map(move |rail| name(guest, rail))).collect()
 }
 
 /// Returns the name of a guest, counted from 0: a letter.

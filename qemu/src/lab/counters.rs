@@ -48,6 +48,13 @@ impl Counters {
         Ok(Self(serde_json::from_slice(json).context("the daemon's counters have no known form")?))
     }
 
+    /// Returns a counter of an adapter, or 0 if there is none.
+    #[must_use]
+    pub fn of(&self, function: &str, counter: &str) -> u64 {
+        let found = self.0.iter().find(|found| found.function == function);
+        found.and_then(|found| found.counters.get(counter)).copied().unwrap_or_default()
+    }
+
     /// Returns the counters that have changed until `after`.
     #[must_use]
     pub fn changes(&self, after: &Self) -> Vec<Change> {

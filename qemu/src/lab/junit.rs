@@ -52,6 +52,11 @@ fn cases(results: &Results) -> Vec<Case> {
             .then(|| ("the kernel has reported a fault".to_owned(), kernel.faults.join("\n"))),
     };
     let mut cases: Vec<Case> = results.commands.iter().map(command).collect();
+    cases.extend(results.checks.iter().map(|check| Case {
+        name: check.name.clone(),
+        took: check.took,
+        failure: check.failure.clone().map(|why| ("the phase has failed".to_owned(), why)),
+    }));
     cases.extend(results.kernels.iter().map(kernel));
     if let Some(broken) = &results.broken {
         let failure = Some(("the guests or the daemon failed".to_owned(), broken.clone()));

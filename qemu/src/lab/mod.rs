@@ -10,6 +10,7 @@
 //! | [`bundled`] | copies of libibverbs that programs bring with them |
 //! | [`captures`] | captures of the traffic |
 //! | [`counters`] | the adapters' counters before and after |
+//! | [`scenario`] | phases with faults, and what counters must become |
 //! | [`results`] | what a run has shown |
 //! | [`junit`] | the results for programs that show tests |
 //! | [`summary`] | the results as a table for a page |
@@ -22,5 +23,6 @@ pub mod junit;
 pub mod kept;
 pub mod lines;
 pub mod results;
+pub mod scenario;
 pub mod script;
 pub mod summary;

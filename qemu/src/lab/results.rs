@@ -54,11 +54,24 @@ pub struct Kernel {
     pub faults: Vec<String>,
 }
 
+/// A phase of a scenario.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// Its name.
+    pub name: String,
+    /// The time that it took.
+    pub took: Duration,
+    /// Why it has failed, if it has.
+    pub failure: Option<String>,
+}
+
 /// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     /// The commands in the order of their ends.
     pub commands: Vec<Ran>,
+    /// The phases of its scenario.
+    pub checks: Vec<Check>,
     /// The kernels of all guests.
     pub kernels: Vec<Kernel>,
     /// True if faults of a kernel fail the run.
@@ -75,7 +88,8 @@ impl Results {
     /// Returns whether the run fails although the command has passed.
     #[must_use]
     pub fn failed(&self) -> bool {
-        self.broken.is_some() || self.faulty()
+        let missed = self.checks.iter().any(|check| check.failure.is_some());
+        self.broken.is_some() || missed || self.faulty()
     }
 
     /// Returns whether a kernel has reported a fault that fails the run.
@@ -96,6 +110,9 @@ mod tests {
         assert!(!results.failed());
         results.strict = true;
         assert!(results.failed());
+        let check = Check { name: "p".into(), took: Duration::ZERO, failure: Some("f".into()) };
+        results = Results { checks: vec![check], ..Results::default() };
+        assert!(results.failed(), "a phase that has failed");
         results = Results { broken: Some("the daemon has ended".into()), ..Results::default() };
         assert!(results.failed());
     }

@@ -21,6 +21,14 @@ pub fn document(results: &Results) -> String {
         let command = cell(&ran.command);
         text += &format!("| {} | `{command}` | {result} | {took:.1} s |\n", ran.guest);
     }
+    if !results.checks.is_empty() {
+        text += "\n| phase | result | time |\n| --- | --- | --- |\n";
+    }
+    for check in &results.checks {
+        let result = cell(check.failure.as_deref().unwrap_or("passed"));
+        let (name, took) = (cell(&check.name), check.took.as_secs_f64());
+        text += &format!("| {name} | {result} | {took:.1} s |\n");
+    }
     if !results.start.is_empty() {
         let whole: std::time::Duration = results.start.iter().map(|(_, took)| *took).sum();
         let parts = sentence(&results.start);

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`action`] | the same as a step of a job |
 //! | [`disks`] | guests that start from a disk of the user |
+//! | [`faults`] | faults beside a program |
 //! | [`people`] | shells, guests that are kept, networks outside |
 //! | [`refused`] | what is refused before a guest boots |
 //! | [`results`] | what a run leaves, and faults of kernels |
@@ -11,6 +12,7 @@
 
 mod action;
 mod disks;
+mod faults;
 mod people;
 mod refused;
 mod results;
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
         Trial::test("a_static_program_in_an_empty_root", || Ok(roots::folder()?)),
         Trial::test("perftest_in_systems_of_a_disk", || Ok(disks::whole()?)),
         Trial::test("a_disk_without_a_system", || Ok(disks::empty()?)),
+        Trial::test("faults_must_hit", || Ok(faults::must_hit()?)),
+        Trial::test("a_scenario_holds_or_fails", || Ok(faults::scenario()?)),
         Trial::test("a_shell_in_a_terminal", || Ok(people::shell()?)),
         Trial::test("guests_are_kept_beside_another_lab", || Ok(people::kept()?)),
         Trial::test("a_network_outside_of_the_lab", || Ok(people::uplink()?)),

@@ -123,6 +123,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
 
+    /// Add this rule for faults, such as 'drop-message function=a nth=3', when the commands start.
+    /// Can be given several times. docs/faults.md lists the rules
+    #[arg(long = "fault", value_name = "RULE", conflicts_with = "scenario")]
+    pub(crate) faults: Vec<String>,
+
+    /// Fail with status 125 if a rule of --fault has hit nothing
+    #[arg(long, requires = "faults")]
+    pub(crate) must_hit: bool,
+
+    /// Run this scenario beside the commands: phases with faults, and what counters must become.
+    /// Fails with status 125 if a phase does. docs/laboratory.md describes the file
+    #[arg(long, value_name = "FILE", conflicts_with = "shell")]
+    pub(crate) scenario: Option<PathBuf>,
+
     /// Fail with status 125 if the kernel of a guest reports a fault (WARNING, BUG, Oops and the
     /// like). This is the default
     #[arg(long, overrides_with = "no_fail_on_warning")]

@@ -12,6 +12,7 @@ use vrnic_qemu::lab::counters::{Counters, table};
 use vrnic_qemu::lab::job::{self, Job};
 use vrnic_qemu::lab::kept::collect;
 use vrnic_qemu::lab::results::{Kernel, Results};
+use vrnic_qemu::lab::scenario::{Scenario, drive};
 use vrnic_qemu::lab::script::{SHELL_FILE, shell};
 use vrnic_qemu::lab::{junit, summary};
 use vrnic_qemu::progress::step;
@@ -33,9 +34,18 @@ const WATCHING: Duration = Duration::from_secs(2);
 /// The steps of the start, and the time that each took.
 pub(crate) type Steps = Vec<(&'static str, Duration)>;
 
+/// What runs in the guests, and the faults beside it.
+pub(crate) struct Work {
+    /// The commands.
+    pub(crate) job: Job,
+    /// The faults, if there are any.
+    pub(crate) scenario: Option<Scenario>,
+}
+
 /// Runs the commands in guests that are up, and writes the files that the options ask for. Returns
 /// the status.
-pub(crate) fn run(args: &Args, fleet: &Fleet, job: &Job, mut steps: Steps) -> Result<i32> {
+pub(crate) fn run(args: &Args, fleet: &Fleet, work: &Work, mut steps: Steps) -> Result<i32> {
+    let job = &work.job;
     steps.extend_from_slice(fleet.steps());
     let whole: Duration = steps.iter().map(|(_, took)| *took).sum();
     step(format!("ready after {:.1} s: {}", whole.as_secs_f64(), sentence(&steps)));
@@ -47,7 +57,7 @@ pub(crate) fn run(args: &Args, fleet: &Fleet, job: &Job, mut steps: Steps) -> Re
     let ran = if args.shell {
         enter(fleet, job, &mut results)
     } else {
-        timed(fleet, job, args.timing, &mut results)
+        timed(fleet, work, args.timing, &mut results)
     };
     if let (Some(before), Some(after)) = (before, counters(fleet)) {
         results.counters = before.changes(&after);
@@ -84,9 +94,15 @@ fn counters(fleet: &Fleet) -> Option<Counters> {
 }
 
 /// Runs the commands. Returns the status.
-fn timed(fleet: &Fleet, job: &Job, timing: bool, results: &mut Results) -> Result<i32> {
+fn timed(fleet: &Fleet, work: &Work, timing: bool, results: &mut Results) -> Result<i32> {
     let timing = timing.then(|| Timing::start(fleet)).transpose()?;
-    let code = job::run(fleet, job, results)?;
+    let mut commands = || job::run(fleet, &work.job, results);
+    let (code, checks) = match &work.scenario {
+        Some(scenario) => drive::beside(fleet, scenario, commands),
+        None => (commands(), Vec::new()),
+    };
+    results.checks = checks;
+    let code = code?;
     step(format!("the command ended with {code}"));
     if let Some(timing) = timing {
         step(timing.end(fleet)?);

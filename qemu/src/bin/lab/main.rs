@@ -18,12 +18,11 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use vrnic_qemu::fleet::Fleet;
-use vrnic_qemu::lab::job::Job;
 use vrnic_qemu::progress::step;
 use vrnic_qemu::terminal::attach;
 
 use crate::args::Args;
-use crate::course::Steps;
+use crate::course::{Steps, Work};
 use crate::plan::Plan;
 
 /// Exit status when the guests or the daemon fail, and not the command.
@@ -50,17 +49,17 @@ fn lab(args: &Args) -> Result<i32> {
         !args.shell || io::stdin().is_terminal(),
         "--shell needs a terminal, and standard input is none; give a command instead"
     );
-    let (fleet, job, steps) = start(args).inspect_err(|error| course::not_started(args, error))?;
-    course::run(args, &fleet, &job, steps)
+    let (fleet, work, steps) = start(args).inspect_err(|error| course::not_started(args, error))?;
+    course::run(args, &fleet, &work, steps)
 }
 
 /// Boots the guests, if the options fit together. Returns them, what they run, and the time that
 /// the preparation took.
-fn start(args: &Args) -> Result<(Fleet, Job, Steps)> {
-    let Plan { options, job, steps, .. } = Plan::new(args)?;
+fn start(args: &Args) -> Result<(Fleet, Work, Steps)> {
+    let Plan { options, job, scenario, steps } = Plan::new(args)?;
     let (image, packages) = (args.image, args.packages.join(" "));
     step(format!("booting {} guests of the {image:?} image {packages}", args.guests));
-    let fleet = Fleet::boot(options, args.pcap.is_some())?;
+    let fleet = Fleet::boot(options, args.pcap.is_some() || scenario.is_some())?;
     step(format!("all guests are up, under {:?}", fleet.accel()));
-    Ok((fleet, job, steps))
+    Ok((fleet, Work { job, scenario }, steps))
 }

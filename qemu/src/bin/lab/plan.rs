@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::accel::Accel;
+use vrnic_qemu::adapter::names;
 use vrnic_qemu::command::Command;
 use vrnic_qemu::container::{self, Container, PLUGIN, check};
 use vrnic_qemu::disk::{Disk, Start};
@@ -13,6 +14,7 @@ use vrnic_qemu::guest::SHARE;
 use vrnic_qemu::kernel;
 use vrnic_qemu::lab::bundled;
 use vrnic_qemu::lab::job::Job;
+use vrnic_qemu::lab::scenario::{Scenario, text};
 use vrnic_qemu::lab::script::Place;
 use vrnic_qemu::pair::Options;
 use vrnic_qemu::paths::Paths;
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) options: Options,
     /// The commands.
     pub(crate) job: Job,
+    /// The faults, if there are any.
+    pub(crate) scenario: Option<Scenario>,
     /// The time that the preparation took.
     pub(crate) steps: Vec<(&'static str, Duration)>,
 }
@@ -68,6 +72,9 @@ impl Plan {
         let uplinks = args.uplinks.iter().enumerate().flat_map(|(number, settings)| {
             ["--uplink".to_owned(), format!("name=up{number},{settings}")]
         });
+        let scenario = scenario(args)?;
+        let packets = scenario.as_ref().is_some_and(|scenario| scenario.packets);
+        let fabric = packets.then(|| ["--fabric".to_owned(), "wire".to_owned()]);
         let options = Options {
             guests: args.guests,
             cpus: args.cpus,
@@ -75,7 +82,7 @@ impl Plan {
             adapters: args.adapters,
             personality: args.personality,
             tree: args.copy.clone(),
-            daemon: uplinks.collect(),
+            daemon: uplinks.chain(fabric.into_iter().flatten()).collect(),
             image: args.kernel.clone(),
             share,
             root: disk,
@@ -90,8 +97,19 @@ impl Plan {
             limit: Duration::from_secs(args.timeout),
             place: place(args, container)?,
         };
-        Ok(Self { options, job, steps: vec![("the preparation", start.elapsed())] })
+        Ok(Self { options, job, scenario, steps: vec![("the preparation", start.elapsed())] })
     }
+}
+
+/// Reads the scenario, or makes one of the rules.
+fn scenario(args: &Args) -> Result<Option<Scenario>> {
+    let functions = names(args.guests, args.adapters);
+    if let Some(file) = &args.scenario {
+        return text::read(file, &functions).map(Some);
+    }
+    text::check_rules(&args.faults, &functions)?;
+    let any = !args.faults.is_empty();
+    Ok(any.then(|| Scenario::of_rules(&args.faults, args.must_hit)))
 }
 
 /// Returns the memory of each guest in MiB, which this machine has.

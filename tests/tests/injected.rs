@@ -1,0 +1,207 @@
+//! Faults by rules, as programs and the driver see them: docs/faults.md. Each case waits for the
+//! proof that its rule has hit.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::commands::{
+    LONG_TIMEOUT, SHORT_TIMEOUT, both, counter, hears_fatal, link_is, pingpong, recovers,
+    registration, said, stop, stop_all, transfer, watch, works,
+};
+use vrnic_tests::harness::{self, Case};
+use vrnic_tests::rules::{self, fault};
+
+/// Control port of the transfers.
+const PORT: u16 = 18900;
+/// Time in which a program must end whose requests fail.
+const FAILS: Duration = Duration::from_secs(30);
+/// Time after which the driver gives up a command without an answer, and more.
+const GIVEN_UP: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("a_request_fails_with_the_status", |pair| {
+            ends_with(pair, "fail-request status=rem-access-err function=a times=1", "status 10")
+        }),
+        Case::new("a_completion_fails_with_the_status", |pair| {
+            let rule = "fail-completion status=rem-op-err function=a opcode=write times=1";
+            ends_with(pair, rule, "status 11")
+        }),
+        Case::new("lost_messages_use_up_the_retries", |pair| {
+            ends_with(pair, "drop-message function=a", "status 12")
+        }),
+        Case::new("a_full_cq_ends_its_program", |pair| {
+            ends_with(pair, "fill-cq function=a times=1", "")
+        }),
+        Case::new("a_qp_in_error_ends_its_program", |pair| {
+            ends_with(pair, "fail-qp function=a times=1", "")
+        }),
+        Case::new("a_storm_of_rnr_is_survived", |pair| {
+            goes_on(pair, "ib_send_bw", "rnr function=b times=300", 300)
+        }),
+        Case::new("a_worker_that_pauses_is_survived", |pair| {
+            goes_on(pair, "ib_write_bw", "pause-worker by=500ms function=a times=3", 3)
+        }),
+        Case::new("slow_memory_is_survived", |pair| {
+            goes_on(pair, "ib_read_bw", "slow-memory rate=50M function=a for=3s", 10)
+        }),
+        Case::new("late_interrupts_are_survived", late_interrupts),
+        Case::new("a_lost_event_stops_a_program_that_waits", lost_event),
+        Case::new("a_port_flaps_and_connections_go_on", flaps),
+        Case::new("a_lower_mtu_refuses_connections", mtu),
+        Case::new("a_command_fails_or_is_slow", commands),
+        Case::new("a_device_fails_and_recovers", device),
+        Case::new("a_command_without_an_answer_resets_the_device", no_answer),
+    ];
+    let options = Options { daemon: rules::arguments(), ..Options::default() };
+    harness::main(options, cases)
+}
+
+/// Replaces all rules by this one.
+fn arm(pair: &Pair, rule: &str) -> Result<()> {
+    fault(pair, &["clear"])?;
+    let words: Vec<&str> = rule.split(' ').collect();
+    fault(pair, &[&["add"], &words[..]].concat()).map(drop).context(rule.to_owned())
+}
+
+/// Waits until the rule has hit this often.
+fn proved(pair: &Pair, hits: u64) -> Result<()> {
+    let hits = hits.to_string();
+    fault(pair, &["wait", "1", "--hits", &hits, "--timeout", "60"]).map(drop)
+}
+
+/// Removes the rule, and checks that everything works again.
+fn over(pair: &Pair) -> Result<()> {
+    fault(pair, &["clear"])?;
+    works(pair)
+}
+
+/// A transfer of WRITEs from a ends because of a rule, and says so.
+fn ends_with(pair: &mut Pair, rule: &str, says: &str) -> Result<()> {
+    let (server, client) = transfer(pair, "ib_write_bw", 120, PORT)?;
+    arm(pair, rule)?;
+    proved(pair, 1)?;
+    let output = client.wait(FAILS).context("the program hangs")?;
+    let text = said(&output);
+    stop(server)?;
+    ensure!(!output.ok() && text.contains(says), "not '{says}': {text}");
+    over(pair)
+}
+
+/// A transfer goes on although a rule hits this often.
+fn goes_on(pair: &mut Pair, tool: &str, rule: &str, hits: u64) -> Result<()> {
+    let (server, client) = transfer(pair, tool, 10, PORT)?;
+    arm(pair, rule)?;
+    proved(pair, hits)?;
+    succeed([client, server])?;
+    over(pair)
+}
+
+/// Waits until both programs have ended well.
+fn succeed(programs: [Running; 2]) -> Result<()> {
+    for program in programs {
+        let output = program.wait(LONG_TIMEOUT)?;
+        ensure!(output.ok(), "the transfer failed: {}", said(&output));
+    }
+    Ok(())
+}
+
+/// Programs that wait for events are slow but work.
+fn late_interrupts(pair: &mut Pair) -> Result<()> {
+    arm(pair, "delay-interrupt by=5ms function=a every=2")?;
+    both(&pair.b, &pair.a, &format!("ib_send_lat -e -n 50 -p {PORT}"), PORT)?;
+    proved(pair, 10)?;
+    over(pair)
+}
+
+/// A program that waits for a completion event which was lost waits forever, and can be ended.
+fn lost_event(pair: &mut Pair) -> Result<()> {
+    let command = format!("exec ib_send_lat -e -n 1000000 -p {PORT}");
+    let server = pair.b.agent().start(&command)?;
+    pair.b.listens_on(PORT)?;
+    let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
+    std::thread::sleep(Duration::from_secs(3));
+    arm(pair, "drop-event event=completion function=a times=1")?;
+    proved(pair, 1)?;
+    // Nothing completes any more.
+    let arrived = || counter(&pair.a, "rx_pkts");
+    std::thread::sleep(Duration::from_secs(1));
+    let before = arrived()?;
+    std::thread::sleep(Duration::from_secs(2));
+    let after = arrived()?;
+    stop_all([client, server])?;
+    ensure!(before == after, "the program goes on: {before} and {after} packets");
+    over(pair)
+}
+
+/// The link goes down for two short times, and a connection survives. It goes down for a longer
+/// time, which the driver and programs see.
+fn flaps(pair: &mut Pair) -> Result<()> {
+    let programs = pingpong(pair, 20_000)?;
+    arm(pair, "port-down function=a lasts=150ms pause=400ms times=2")?;
+    proved(pair, 2)?;
+    succeed(programs)?;
+    let watcher = watch(&pair.a)?;
+    arm(pair, "port-down function=a lasts=3s")?;
+    link_is(&pair.a, "DOWN")?;
+    link_is(&pair.b, "ACTIVE")?;
+    link_is(&pair.a, "ACTIVE")?;
+    let events = said(&stop(watcher)?);
+    ensure!(events.contains("PORT_ERR") && events.contains("PORT_ACTIVE"), "events: {events}");
+    over(pair)
+}
+
+/// A program whose path MTU is larger than that of the port gets no connection.
+fn mtu(pair: &mut Pair) -> Result<()> {
+    arm(pair, "lower-mtu bytes=512 function=a")?;
+    proved(pair, 1)?;
+    let refused = both(&pair.b, &pair.a, &format!("ib_write_bw -m 1024 -n 100 -p {PORT}"), PORT);
+    let why = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(why.contains("modify QP to RTR"), "with an MTU of 1024: {why}");
+    both(&pair.b, &pair.a, &format!("ib_write_bw -m 512 -n 100 -p {PORT}"), PORT)?;
+    over(pair)
+}
+
+fn commands(pair: &mut Pair) -> Result<()> {
+    let program = "ibv_rc_pingpong -g 1 -n 1 127.0.0.1 2>&1";
+    arm(pair, "fail-command status=no-resource command=create-cq function=a times=1")?;
+    let output = pair.a.agent().run(program, SHORT_TIMEOUT)?;
+    ensure!(said(&output).contains("create CQ"), "no failure: {}", said(&output));
+    proved(pair, 1)?;
+    arm(pair, "delay-command by=2s command=reg-mr function=a times=1")?;
+    let start = Instant::now();
+    let output = pair.a.agent().run(program, SHORT_TIMEOUT)?;
+    proved(pair, 1)?;
+    ensure!(start.elapsed() >= Duration::from_secs(2), "it did not wait: {}", said(&output));
+    ensure!(!said(&output).contains("register MR"), "the command failed: {}", said(&output));
+    over(pair)
+}
+
+fn device(pair: &mut Pair) -> Result<()> {
+    let watcher = watch(&pair.a)?;
+    let before = registration(&pair.a)?;
+    arm(pair, "fail-device function=a")?;
+    proved(pair, 1)?;
+    recovers(&pair.a, before)?;
+    hears_fatal(watcher)?;
+    over(pair)
+}
+
+/// A program waits for a command that the adapter never answers. The driver gives the adapter up
+/// after a minute, and the program ends with an error.
+fn no_answer(pair: &mut Pair) -> Result<()> {
+    let before = registration(&pair.a)?;
+    arm(pair, "drop-command command=create-qp function=a times=1")?;
+    let start = Instant::now();
+    let program = pair.a.agent().start("exec ibv_rc_pingpong -g 1 -n 1 127.0.0.1 2>&1")?;
+    proved(pair, 1)?;
+    let output = program.wait(GIVEN_UP).context("the program waits forever")?;
+    let (took, text) = (start.elapsed(), said(&output));
+    ensure!(!output.ok() && text.contains("create QP"), "no failure: {text}");
+    ensure!(took > Duration::from_secs(30), "the driver waited for {took:?} only");
+    recovers(&pair.a, before)?;
+    over(pair)
+}
