@@ -23,10 +23,10 @@ pub(crate) enum Fault {
     ///
     /// A rule is an action and fields. Actions for packets: drop, delay by=TIME, duplicate,
     /// reorder behind=PACKETS, corrupt crc=right|checksum|wrong. For work requests: hold-request
-    /// by=TIME, slow-memory rate=BYTES, fail-request status=STATUS, fail-qp, drop-message, rnr,
-    /// fail-completion status=STATUS, fill-cq, pause-worker by=TIME. For events and interrupts:
-    /// drop-event, delay-event by=TIME, drop-interrupt, delay-interrupt by=TIME. For admin
-    /// commands: fail-command status=STATUS, delay-command by=TIME, drop-command. By time:
+    /// by=TIME, slow-memory rate=BYTES, fail-request status=STATUS, fail-qp, drop-message,
+    /// disorder, rnr, fail-completion status=STATUS, fill-cq, pause-worker by=TIME. For events and
+    /// interrupts: drop-event, delay-event by=TIME, drop-interrupt, delay-interrupt by=TIME. For
+    /// admin commands: fail-command status=STATUS, delay-command by=TIME, drop-command. By time:
     /// port-down lasts=TIME pause=TIME, lower-mtu bytes=SIZE, remove-gid index=NUMBER, fail-device
     /// pause=TIME.
     ///

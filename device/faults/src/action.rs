@@ -14,6 +14,8 @@ pub enum Site {
     Request,
     /// Messages that are copied to another function of the daemon.
     Message,
+    /// Messages that are copied, when their first bytes are moved.
+    Copy,
     /// Messages that need a receive.
     Receive,
     /// Completions of work requests that have succeeded.
@@ -68,6 +70,8 @@ pub enum Action {
     FailQp,
     /// A copied message is lost, and so is each answer to it.
     DropMessage,
+    /// The bytes of a copied message become visible in another order, and not all at a time.
+    Disorder,
     /// The message finds no receive.
     Rnr,
     /// The work request is executed, and completes with this status.
@@ -135,6 +139,7 @@ impl Action {
                 Site::Request
             }
             Self::DropMessage => Site::Message,
+            Self::Disorder => Site::Copy,
             Self::Rnr => Site::Receive,
             Self::FailCompletion(_) => Site::Completion,
             Self::FillCq => Site::Entry,
@@ -162,6 +167,7 @@ impl Action {
             Self::FailRequest(_) => "fail-request",
             Self::FailQp => "fail-qp",
             Self::DropMessage => "drop-message",
+            Self::Disorder => "disorder",
             Self::Rnr => "rnr",
             Self::FailCompletion(_) => "fail-completion",
             Self::FillCq => "fill-cq",

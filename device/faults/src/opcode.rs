@@ -58,7 +58,7 @@ impl Opcode {
     pub(crate) fn named(site: Site, name: &str) -> Option<Self> {
         match site {
             Site::Packet => name.parse().ok(),
-            Site::Request | Site::Message => names::request(name).map(Self::Request),
+            Site::Request | Site::Message | Site::Copy => names::request(name).map(Self::Request),
             Site::Completion | Site::Entry => names::completion(name).map(Self::Completion),
             Site::Event => names::event(name).map(Self::Event),
             Site::Command => names::command(name).map(Self::Command),

@@ -57,7 +57,7 @@ pub enum ParseError {
 }
 
 /// The actions, as they are before their own fields are read.
-const ACTIONS: [Action; 25] = [
+const ACTIONS: [Action; 26] = [
     Action::Drop,
     Action::Delay(Duration::ZERO),
     Action::Duplicate,
@@ -68,6 +68,7 @@ const ACTIONS: [Action; 25] = [
     Action::FailRequest(cq::Status::GeneralErr),
     Action::FailQp,
     Action::DropMessage,
+    Action::Disorder,
     Action::Rnr,
     Action::FailCompletion(cq::Status::GeneralErr),
     Action::FillCq,
@@ -312,7 +313,7 @@ impl Action {
         fields.extend(site.has_qp().then_some("qp"));
         let selects: &[&str] = match site {
             Site::Packet => &["opcode", "psn"],
-            Site::Request | Site::Message | Site::Completion => &["opcode"],
+            Site::Request | Site::Message | Site::Copy | Site::Completion => &["opcode"],
             Site::Entry => &["cq"],
             Site::Event => &["event", "cq"],
             Site::Interrupt => &["vector"],
@@ -383,6 +384,7 @@ impl fmt::Display for Action {
             | Self::Duplicate
             | Self::FailQp
             | Self::DropMessage
+            | Self::Disorder
             | Self::Rnr
             | Self::FillCq
             | Self::DropEvent

@@ -364,6 +364,7 @@ fn any_action() -> impl Strategy<Value = Action> {
         status.clone().prop_map(Action::FailRequest),
         Just(Action::FailQp),
         Just(Action::DropMessage),
+        Just(Action::Disorder),
         Just(Action::Rnr),
         status.prop_map(Action::FailCompletion),
         Just(Action::FillCq),
@@ -404,7 +405,9 @@ fn any_opcode(site: Site) -> BoxedStrategy<Option<Opcode>> {
             ];
             proptest::option::of(opcode).boxed()
         }
-        Site::Request | Site::Message => named(|n| sq::Opcode::from_raw(n).map(Opcode::Request)),
+        Site::Request | Site::Message | Site::Copy => {
+            named(|n| sq::Opcode::from_raw(n).map(Opcode::Request))
+        }
         Site::Completion => named(|n| cq::Opcode::from_raw(n).map(Opcode::Completion)),
         Site::Event => named(|n| eq::Kind::from_raw(n).map(Opcode::Event)),
         Site::Command => named(|n| admin::Opcode::from_raw(n.into()).map(Opcode::Command)),

@@ -8,7 +8,7 @@
 //! | [`send_queue`] | the state of a send queue, its next entry, its flush |
 //! | `constants` | limits of a turn, and times, which several transports have |
 //! | `complete` | the end of work requests: completions, and the state of a QP that fails |
-//! | `injected` | faults by rules |
+//! | `injected`, `disorder` | faults by rules; the order of bytes that one of them changes |
 //! | [`requester`], [`responder`] | the two halves of a QP |
 //! | [`inbound`], [`refusal`], [`there`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
 //! | [`sgl`] | scatter/gather lists, and copies between two of them |
@@ -18,6 +18,7 @@
 
 mod complete;
 pub(crate) mod constants;
+pub(crate) mod disorder;
 pub mod inbound;
 pub(crate) mod injected;
 pub(crate) mod local_wr;

@@ -30,6 +30,8 @@ pub(crate) struct Injection {
     any: AtomicBool,
     /// True if a worker pauses.
     pausing: AtomicBool,
+    /// True if the order of a message may be known.
+    ordering: AtomicBool,
     waiting: Mutex<Waiting>,
 }
 
@@ -38,6 +40,8 @@ pub(crate) struct Injection {
 struct Waiting {
     /// For each QP, the last work request on which rules have decided.
     requests: HashMap<Qpn, Decided>,
+    /// For each message that is copied in another order, by QP and index, its ID and its seed.
+    orders: HashMap<(Qpn, u32), Ordered>,
     /// For each QP without receives, the time until which it has none.
     refusing: HashMap<Qpn, Nanos>,
     events: Vec<LateEvent>,
@@ -53,6 +57,13 @@ struct Decided {
     index: u32,
     wr_id: u64,
     fate: Fate,
+}
+
+/// A message that is copied in an order by a seed, or in the usual one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ordered {
+    wr_id: u64,
+    seed: Option<u64>,
 }
 
 /// The fate of a work request.
@@ -139,8 +150,8 @@ impl<'a> Here<'a> {
 impl Injection {
     /// Returns the faults of an adapter by these rules.
     pub(crate) fn new(rules: &Arc<Rules>) -> Self {
-        let (any, pausing) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { rules: Arc::clone(rules), any, pausing, waiting: Mutex::default() }
+        let [any, pausing, ordering] = [(); 3].map(|()| AtomicBool::new(false));
+        Self { rules: Arc::clone(rules), any, pausing, ordering, waiting: Mutex::default() }
     }
 
     /// Returns whether a rule looks at this place.
@@ -159,6 +170,7 @@ impl Injection {
         if self.any.swap(false, Ordering::Relaxed) {
             *self.waiting.lock() = Waiting::default();
             self.pausing.store(false, Ordering::Relaxed);
+            self.ordering.store(false, Ordering::Relaxed);
         }
     }
 
@@ -168,6 +180,7 @@ impl Injection {
             let mut waiting = self.waiting.lock();
             waiting.requests.remove(&qpn);
             waiting.refusing.remove(&qpn);
+            waiting.orders.retain(|(of, _), _| *of != qpn);
         }
     }
 
@@ -222,6 +235,43 @@ impl Injection {
         let opcode = Some(Opcode::Request(send.opcode));
         let subject = Subject { opcode, ..here.of_qp(Site::Message, qpn) };
         self.hit(&subject, here.now) == Some(Action::DropMessage)
+    }
+
+    /// Returns the seed of the order in which the bytes of a copied message become visible, if a
+    /// rule changes it. A message that is passed again has the same order.
+    #[cold]
+    pub(crate) fn order(&self, here: Here<'_>, qpn: Qpn, send: &SendWqe) -> Option<u64> {
+        let (key, wr_id) = ((qpn, send.index), send.wr_id);
+        let known = self.waiting.lock().orders.get(&key).copied();
+        if let Some(known) = known.filter(|known| known.wr_id == wr_id) {
+            return known.seed;
+        }
+        let opcode = Some(Opcode::Request(send.opcode));
+        let subject = Subject { opcode, ..here.of_qp(Site::Copy, qpn) };
+        let hit = self.rules.hit(&subject, here.now);
+        let seed = hit.filter(|hit| hit.action == Action::Disorder).map(|hit| hit.random);
+        self.wait(|waiting| {
+            if waiting.orders.len() < LATE {
+                waiting.orders.insert(key, Ordered { wr_id, seed });
+            }
+        });
+        self.ordering.store(true, Ordering::Relaxed);
+        // Without the memory of its order, a message could not continue in it.
+        seed.filter(|_| self.waiting.lock().orders.contains_key(&key))
+    }
+
+    /// Returns whether a message may have an order of its own.
+    #[inline]
+    pub(crate) fn may_order(&self) -> bool {
+        self.looks_at(Site::Copy) || self.ordering.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the order of a message, all of whose bytes have been moved.
+    #[cold]
+    pub(crate) fn end_order(&self, qpn: Qpn, send: &SendWqe) {
+        let mut waiting = self.waiting.lock();
+        waiting.orders.remove(&(qpn, send.index));
+        self.ordering.store(!waiting.orders.is_empty(), Ordering::Relaxed);
     }
 
     /// Returns whether a message finds no receive. The QP then has none for the time `pause`.

@@ -5,10 +5,12 @@
 //! | `requests` | work requests and messages |
 //! | `queues` | completions, events, interrupts |
 //! | `commands` | admin commands |
+//! | `order` | the order in which bytes become visible |
 //! | `by_time` | workers, ports, devices |
 
 mod by_time;
 mod commands;
+mod order;
 mod queues;
 mod requests;
 

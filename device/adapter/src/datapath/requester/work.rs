@@ -14,6 +14,7 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 
 use super::differences::{Differences, Fault};
 use super::paired::{RefusedMessage, Rules};
+use crate::datapath::disorder::{BLOCK, BLOCKS};
 use crate::datapath::injected;
 use crate::datapath::local_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
@@ -33,6 +34,9 @@ use crate::objects::qp::{Ended, KeyWait, Keys, Qp, Readers, Requester, Responder
 use crate::requests::wqe::Malformed;
 use crate::stats::Counter;
 use crate::watch::Watcher;
+
+/// The time between two parts of a message whose blocks come in another order.
+const BLOCKS_PAUSE: Duration = Duration::from_micros(20);
 
 /// The result of one step of an entry.
 pub(super) enum Step {
@@ -191,8 +195,18 @@ impl<H: Host> Work<'_, H> {
         // All bytes were moved before the wait.
         let from = if waited { send.length } else { *done };
         let budget = fault.map_or(self.budget, |fault| fault.budget(self.budget));
+        let disorder = if self.here.core.injection.may_order() {
+            injected::order(&self.here, self.qp.qpn, send)
+        } else {
+            None
+        };
+        // Blocks are whole, and few come at a time.
+        let budget = match disorder {
+            Some(_) if budget > 0 => BLOCK * BLOCKS,
+            _ => budget,
+        };
         let end = send.length.min(from.saturating_add(budget));
-        self.budget -= end - from;
+        self.budget = self.budget.saturating_sub(end - from);
         let exchange = Exchange {
             here: &self.here,
             qp: self.qp,
@@ -204,6 +218,7 @@ impl<H: Host> Work<'_, H> {
             message: self.requester.message(send.index),
             max_rd_atomic: self.requester.config.max_rd_atomic,
             keys,
+            disorder,
         };
         let moved = if fault == Some(Fault::Refused) {
             Err(exchange.refused_as_invalid())
@@ -217,6 +232,13 @@ impl<H: Host> Work<'_, H> {
         };
         let to = exchange.to.get();
         self.budget += end - to;
+        if disorder.is_some() {
+            if to < send.length {
+                self.requester.not_before = Some(self.here.now().plus(BLOCKS_PAUSE));
+            } else {
+                self.here.core.injection.end_order(self.qp.qpn, send);
+            }
+        }
         match moved {
             Ok(None) if fault == Some(Fault::AnswerLost) => Step::Retry,
             Ok(None) if fault == Some(Fault::AnswerLength) => {

@@ -9,6 +9,7 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Class, Flags};
 use vrnic_abi::{Key, Srqn};
 
+use crate::datapath::disorder::{BLOCK, Disorder};
 use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
@@ -44,6 +45,8 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub max_rd_atomic: u8,
     /// The key operations of the work request so far.
     pub keys: Keys,
+    /// The order in which the bytes become visible, if that is not the usual one.
+    pub disorder: Option<Disorder>,
 }
 
 /// The reason for which a work request could not be executed.
@@ -257,6 +260,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         target: Side<'_, H::Held<'_>>,
         own: CopyFault,
     ) -> Result<(), Stop> {
+        if let Some(disorder) = &self.disorder {
+            return self.copy_blocks(source, target, own, disorder);
+        }
         let (mut at, end) = (self.from, self.to.get());
         loop {
             let next = at + self.here.slice.piece(end - at);
@@ -271,5 +277,31 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             }
             at = next;
         }
+    }
+
+    /// Copies bytes as [`Self::copy`] does, but each block from the place that it has in another
+    /// order.
+    #[cold]
+    fn copy_blocks(
+        &self,
+        source: Side<'_, H::Held<'_>>,
+        target: Side<'_, H::Held<'_>>,
+        own: CopyFault,
+        disorder: &Disorder,
+    ) -> Result<(), Stop> {
+        let (mut at, end) = (self.from, self.to.get());
+        while at < end {
+            let [from, to] = disorder.block(at / BLOCK);
+            copy::<H>(source, target, from, to).map_err(|fault| Stop::copying(fault, own))?;
+            at = (at + BLOCK).min(self.send.length);
+            self.here.slice.charge_copy(to - from);
+            self.there.turn.moved(to - from);
+            self.here.moved(to - from);
+            if self.here.slice.is_over() {
+                break;
+            }
+        }
+        self.to.set(at);
+        Ok(())
     }
 }

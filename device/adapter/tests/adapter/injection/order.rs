@@ -1,0 +1,110 @@
+//! The order in which the bytes of copied messages become visible, which no program may rely on.
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
+
+use super::{MICRO, write};
+use crate::world::Pair;
+
+const LEN: usize = 1000;
+
+fn pair(rule: &str) -> Pair {
+    let p = Pair::local(Setup::default(), |_| {});
+    p.world.rule(rule);
+    p
+}
+
+/// Moves the next part.
+fn part(p: &Pair) {
+    p.world.advance(20 * MICRO);
+    p.settle();
+}
+
+#[test]
+fn a_program_that_polls_the_last_byte_finds_a_part_of_the_message() {
+    let mut found = 0;
+    for seed in 1..=20 {
+        let mut p = pair(&format!("disorder function=f1 seed={seed}"));
+        p.a.fill(0, &[7; LEN]);
+        p.run(&write(&p, LEN as u32));
+        while p.b.bytes(LEN as u64 - 1, 1) != [7] {
+            part(&p);
+        }
+        found += u32::from(p.b.bytes(0, LEN).contains(&0));
+        assert!(found == 0 || p.sent().is_none() || p.b.bytes(0, LEN) == [7; LEN]);
+        (0..5).for_each(|_| part(&p));
+        assert_eq!(p.b.bytes(0, LEN), [7; LEN], "all is there in the end");
+        assert_eq!(p.world.counts(), (1, 1));
+    }
+    assert!(found >= 10, "{found} of 20 seeds");
+    // On a quiet adapter, the last byte comes last.
+    let mut p = Pair::local(Setup::default(), |_| {});
+    p.a.fill(0, &[7; LEN]);
+    p.run(&write(&p, LEN as u32));
+    assert_eq!(p.b.bytes(0, LEN), [7; LEN]);
+}
+
+#[test]
+fn a_buffer_that_is_used_again_before_its_completion_is_sent_in_part() {
+    let mut p = pair("disorder seed=3");
+    p.b.post_recv(1, &[p.b.sge(0, LEN as u32)]);
+    p.a.fill(0, &[7; LEN]);
+    p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, LEN as u32)]));
+    assert!(p.sent().is_none() && p.received().is_none(), "it has not completed");
+    p.a.fill(0, &[9; LEN]);
+    (0..5).for_each(|_| part(&p));
+    assert_eq!(p.received().map(|cqe| status(&cqe)), Some(Status::Success));
+    let bytes = p.b.bytes(0, LEN);
+    assert!(bytes.contains(&7) && bytes.contains(&9), "both contents");
+}
+
+#[test]
+fn a_read_returns_parts_of_what_is_written_meanwhile() {
+    let mut p = pair("disorder function=f1 opcode=read seed=1");
+    p.b.fill(0, &[1; LEN]);
+    p.run(&Wr::new(Opcode::Read, &[p.a.sge(0, LEN as u32)]).to(p.b.buffer, p.b.key));
+    assert!(p.sent().is_none());
+    p.b.fill(0, &[2; LEN]);
+    (0..5).for_each(|_| part(&p));
+    assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
+    let bytes = p.a.bytes(0, LEN);
+    assert!(bytes.contains(&1) && bytes.contains(&2), "both contents");
+}
+
+#[test]
+fn messages_of_any_length_and_opcode_are_whole_when_they_complete() {
+    let mut p = pair("disorder");
+    let bytes: Vec<u8> = (0..20_000_u32).map(|at| (at % 251) as u8).collect();
+    for (nth, length) in [0, 1, 8, 64, 65, 300, 4096, 20_000].into_iter().enumerate() {
+        for opcode in [Opcode::Write, Opcode::Read, Opcode::Send, Opcode::FetchAdd] {
+            let length = if opcode == Opcode::FetchAdd { 8 } else { length };
+            p.a.fill(0, &bytes);
+            p.b.fill(0, &vec![0; bytes.len()]);
+            if opcode == Opcode::Read {
+                p.b.fill(0, &bytes);
+                p.a.fill(0, &vec![0; bytes.len()]);
+            }
+            if opcode == Opcode::Send {
+                p.b.post_recv(1, &[p.b.sge(0, 20_000)]);
+            }
+            let wr = Wr::new(opcode, &[p.a.sge(0, length)]).to(p.b.buffer, p.b.key);
+            let wr = if opcode == Opcode::FetchAdd { wr.atomic(1, 0) } else { wr };
+            p.run(&wr.id(nth as u64));
+            // A turn of a QP with other work may take several parts, and each takes four blocks.
+            (0..100).for_each(|_| part(&p));
+            let end = p.sent().expect("completion");
+            assert_eq!(status(&end), Status::Success, "{opcode:?} {length}");
+            if opcode != Opcode::FetchAdd {
+                let length = length as usize;
+                let end = if opcode == Opcode::Read { &p.a } else { &p.b };
+                assert!(end.bytes(0, length) == bytes[..length], "{opcode:?} {length}");
+                let behind = end.bytes(length as u64, 100);
+                assert_eq!(behind, [0; 100], "{opcode:?} {length}");
+            }
+            let _received = p.received();
+        }
+    }
+}
