@@ -126,6 +126,9 @@ bitflags! {
         /// The checksums of IPv4 and of TCP or UDP in a received raw packet are right
         /// (`IBV_WC_IP_CSUM_OK`).
         const IP_CSUM_OK = 1 << 6;
+        /// The PDU belongs to the command whose Command ID is in [`Cqe::imm`], little-endian, and
+        /// the device has executed it; see docs/adapter.md, "iSCSI".
+        const COMMAND = 1 << 7;
     }
 }
 

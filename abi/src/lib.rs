@@ -18,6 +18,7 @@
 //! | [`flow`] | rules for the frames that QPs of raw packets receive |
 //! | [`rss`] | how a QP of raw packets spreads them over others |
 //! | [`connection`] | TCP connections that the adapter takes over |
+//! | [`iscsi`] | the iSCSI mode of such connections |
 //! | [`uverbs`] | private payloads between provider and kernel module |
 //! | `wire` | the macro that declares enums |
 //! | `number` | types for numbers of objects, for keys and for addresses |
@@ -43,6 +44,7 @@ pub mod direct;
 pub mod doorbell;
 pub mod eq;
 pub mod flow;
+pub mod iscsi;
 mod number;
 pub mod pci;
 pub mod qp;

@@ -33,6 +33,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::iscsi::{EndCommand, SetIscsi};
 use crate::{
     ContextId, CountersId, Cqn, Eqn, FlowId, GuestAddr, Key, Pdn, Qpn, RangeNumber, Srqn, UarIndex,
     Xrcdn,
@@ -205,6 +206,11 @@ commands! {
     StartRdma = 48: StartRdma => ();
     /// Closes a TCP connection, or cleans up behind it.
     CloseConnection = 49: CloseConnection => CloseResult, where reserved;
+    /// Lets the stream of a TOE QP consist of iSCSI PDUs.
+    SetIscsi = 53: SetIscsi => (), where reserved;
+    /// Ends a command without a response: its key is not valid, and its data is not accessed any
+    /// more.
+    EndCommand = 54: EndCommand => ();
     /// Continues an SRQ in another ring.
     ResizeSrq = 61: ResizeSrq => ();
     /// Creates a set of counters.

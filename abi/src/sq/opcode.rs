@@ -278,7 +278,7 @@ impl Opcode {
             },
             Self::SendCmd => Info {
                 command: true,
-                types: &[Type::Rc],
+                types: &[Type::Rc, Type::Toe],
                 wr_opcode: None,
                 completion: cq::Opcode::SendCmd,
                 begun: Counter::CommandWqes,

@@ -143,6 +143,8 @@ pub(crate) fn open_command<H: Host>(
         physical,
         access: Access::from_bits_truncate(seg.access.get()),
         one_touch: flags.contains(CommandFlags::ONE_TOUCH),
+        id: send.index,
+        may_be_empty: false,
     };
     let mut commands = qp.commands.lock();
     if commands.len() >= MAX_QP_COMMANDS {
@@ -154,7 +156,7 @@ pub(crate) fn open_command<H: Host>(
 }
 
 /// Ends the command of `qp` that a response names. Its last use ends when all threads that hold the
-/// guest's memory have released it.
+/// guest's memory have released it. Returns the name that the consumer has for the command.
 ///
 /// # Errors
 /// Returns an error if the QP has no such command.
@@ -162,8 +164,8 @@ pub(crate) fn end_command<H: Host>(
     there: &TurnContext<'_, H>,
     qp: &Qp<H>,
     key: Key,
-) -> Result<(), Denied> {
-    there.tpt.end_command(key, qp.user())?;
+) -> Result<u32, Denied> {
+    let id = there.tpt.end_command(key, qp.user())?;
     qp.commands.lock().remove(&key);
-    Ok(())
+    Ok(id)
 }

@@ -12,7 +12,7 @@ use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, HeldMemory, Host, Place};
 use crate::memory::mtt::Walk;
 use crate::memory::pages::Run;
-use crate::memory::tpt::{ByteRange, Denied, Piece, RemoteUse, Tpt, User, Window};
+use crate::memory::tpt::{ByteRange, Denied, Named, Piece, RemoteUse, Tpt, User, Window};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Maximum number of bytes that a QP moves in one turn while others wait for theirs.
@@ -181,6 +181,27 @@ impl<'a> SgList<'a> {
             return Ok(());
         }
         self.windows.try_push(whole).map_err(|_| Denied::Bounds)
+    }
+
+    /// Checks a range of the data of a command of `user`, for which the peer has the rights
+    /// `need`, and adds it. Returns the name that the consumer has for the command.
+    ///
+    /// # Errors
+    /// Returns the error of the check that failed.
+    pub fn add_command<H: Host>(
+        &mut self,
+        turn: &'a TurnContext<'_, H>,
+        user: User,
+        key: Key,
+        range: ByteRange,
+        need: Access,
+    ) -> Result<u32, Denied> {
+        let Named { data, id } = turn.tpt.check_command(&turn.memory, key, user, range, need)?;
+        turn.is_of(user)?;
+        for piece in turn.tpt.pieces(&turn.memory, &data, user, need).ok_or(Denied::Kind)? {
+            self.windows.try_push(piece?).map_err(|_| Denied::Bounds)?;
+        }
+        Ok(id)
     }
 
     /// Returns whether one of the keys is valid for this message only. Its end must then be

@@ -138,7 +138,7 @@ fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     let connection = match &requester.path {
         Path::Stream(streaming) => Some((streaming.life.stage(), streaming.ends.path.to)),
         Path::Toe(toe) => Some((toe.life.stage(), toe.ends.path.to)),
-        Path::Memory | Path::Packets(_) | Path::Promised(_) => None,
+        Path::Memory | Path::Packets(_) | Path::Promised(_) | Path::Iscsi(_) => None,
     };
     if let Some((stage, to)) = connection {
         record.connection = stage as u8;

@@ -69,6 +69,19 @@ pub enum CompletionKey {
     Ended(Key),
     /// The command has carried the key.
     Carried(Key),
+    /// The PDU was executed for a command in the iSCSI mode.
+    Executed(Executed),
+}
+
+/// A command in the iSCSI mode for which a PDU was executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Executed {
+    /// Its key.
+    pub key: Key,
+    /// The name that the consumer has for it.
+    pub id: u32,
+    /// True if the PDU has ended it.
+    pub is_over: bool,
 }
 
 /// The source of a datagram.
@@ -129,18 +142,25 @@ impl Completion {
             flags.set(Flags::VLAN, origin.vlan.is_some());
             (smac, vlan) = (origin.smac.0, origin.vlan.unwrap_or(0));
         }
+        let mut imm = self.imm.unwrap_or_default();
         let key = self.key.map_or(Key::default(), |key| match key {
             CompletionKey::Ended(key) => {
                 flags |= Flags::INVALIDATED;
                 key
             }
             CompletionKey::Carried(key) => key,
+            CompletionKey::Executed(Executed { key, id, is_over }) => {
+                flags |= Flags::COMMAND;
+                flags.set(Flags::INVALIDATED, is_over);
+                imm = id.to_le_bytes();
+                key
+            }
         });
         Cqe {
             wr_id: self.wr_id.into(),
             qpn: self.qpn,
             byte_len: self.byte_len.into(),
-            imm: self.imm.unwrap_or_default(),
+            imm,
             src_qpn: self.src_qpn,
             timestamp: now.0.into(),
             wqe_index: self.wqe_index.into(),

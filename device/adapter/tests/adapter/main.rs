@@ -56,6 +56,7 @@
 //! | `connections` | the identity of connections: QP numbers, ports, PSNs |
 //! | `streams` | messages in TCP connections, over cables with faults |
 //! | `toe` | bytes in TCP connections, over cables with faults |
+//! | `iscsi` | iSCSI PDUs in TCP connections |
 //! | `direct` | direct transfers |
 //! | `domains` | numbers of objects of one function in the work of another |
 #![forbid(unsafe_code)]
@@ -84,6 +85,7 @@ mod hostile;
 mod indices;
 mod injection;
 mod inspect;
+mod iscsi;
 mod key_options;
 mod keys;
 mod limits;

@@ -42,12 +42,12 @@ use crate::streams::ends::frame_of;
 /// A receive that tells the end of the stream has no bytes.
 const END: usize = 0;
 
-fn setup(push: bool) -> Setup {
+pub(crate) fn setup(push: bool) -> Setup {
     let flags = if push { QpFlags::PUSH } else { QpFlags::empty() };
     Setup { kind: Type::Toe, flags, log_wqes: 5, ..Setup::default() }
 }
 
-fn cable(seed: u64, faults: Faults) -> Cable {
+pub(crate) fn cable(seed: u64, faults: Faults) -> Cable {
     let cable = Cable::new(seed, faults);
     [&cable.ga, &cable.gb].iter().for_each(|guest| guest.adapter.set_transport(Transport::Iwarp));
     cable
@@ -93,7 +93,11 @@ fn sent(cable: &Cable, on: &mut Endpoint) -> Status {
 }
 
 #[track_caller]
-fn wait(cable: &Cable, on: &mut Endpoint, poll: impl Fn(&mut Endpoint) -> Option<Cqe>) -> Cqe {
+pub(crate) fn wait(
+    cable: &Cable,
+    on: &mut Endpoint,
+    poll: impl Fn(&mut Endpoint) -> Option<Cqe>,
+) -> Cqe {
     let mut found = None;
     cable.run_until(|| {
         found = found.take().or_else(|| poll(on));
@@ -103,7 +107,7 @@ fn wait(cable: &Cable, on: &mut Endpoint, poll: impl Fn(&mut Endpoint) -> Option
 }
 
 /// Lets both ends work for this time.
-fn pass(cable: &Cable, time: u64) {
+pub(crate) fn pass(cable: &Cable, time: u64) {
     let end = cable.now() + time;
     cable.run_until(|| cable.now() >= end);
 }

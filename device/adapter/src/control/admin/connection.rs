@@ -1,12 +1,15 @@
-//! OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION, START_RDMA and CLOSE_CONNECTION.
+//! OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION, START_RDMA, CLOSE_CONNECTION, SET_ISCSI and
+//! END_COMMAND.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `toe` | connections that carry bytes instead of messages |
 //! | `close` | CLOSE_CONNECTION |
 //! | `rdma` | the beginning of messages on such a connection |
+//! | `iscsi` | SET_ISCSI and END_COMMAND |
 
 mod close;
+mod iscsi;
 mod rdma;
 mod toe;
 
@@ -30,6 +33,7 @@ use vrnic_tcp::{Context, Params, SeqNum};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(super) use self::close::close_connection;
+pub(super) use self::iscsi::{end_command, set_iscsi};
 pub(super) use self::rdma::start_rdma;
 use super::modify::configure;
 use super::{Failure, Outcome, bad, zero};

@@ -10,7 +10,7 @@
 //! | `srq` | SRQs and XRC domains |
 //! | `counters` | counters of the function, and sets of counters |
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
-//! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION, START_RDMA, CLOSE_CONNECTION |
+//! | `connection` | OPEN_CONNECTION, QUERY_CONNECTION, MOVE_CONNECTION, START_RDMA, CLOSE_CONNECTION, SET_ISCSI, END_COMMAND |
 //! | `flows` | CREATE_FLOW and DESTROY_FLOW |
 //! | `spread` | the tables of QPs that spread frames over others |
 //! | `direct` | address ranges of direct transfers |
@@ -325,6 +325,8 @@ fn execute<H: Host>(
         MoveConnection => connection::move_connection,
         StartRdma => connection::start_rdma,
         CloseConnection => connection::close_connection,
+        SetIscsi => connection::set_iscsi,
+        EndCommand => connection::end_command,
         CreateFlow => flows::create_flow,
         DestroyFlow => flows::destroy_flow,
     }

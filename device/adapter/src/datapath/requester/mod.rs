@@ -67,7 +67,9 @@ pub fn run<H: Host>(
         Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
         Path::Toe(_) => toe::run(network, qp, requester, batch, allowance),
         // It has no connection yet.
-        Path::Promised(_) => not_now(network.core(), qp, requester).unwrap_or(Turn::Idle),
+        Path::Promised(_) | Path::Iscsi(_) => {
+            not_now(network.core(), qp, requester).unwrap_or(Turn::Idle)
+        }
     }
 }
 

@@ -21,6 +21,7 @@
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 //! | [`stream`] | iWARP: messages in TCP connections |
 //! | [`toe`] | TOE: bytes in TCP connections, without messages |
+//! | `iscsi` | iSCSI PDUs in TCP connections |
 //! | `segments`, `joiner` | TCP segments that arrive and that are sent; the frames of the latter |
 
 mod arrival;
@@ -31,6 +32,7 @@ mod executing;
 pub(crate) mod fanout;
 mod flow;
 pub mod ingress;
+pub(crate) mod iscsi;
 mod joiner;
 pub(crate) mod local;
 pub(crate) mod local_watch;

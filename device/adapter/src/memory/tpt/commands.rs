@@ -5,6 +5,8 @@
 //! region of the key is checked at each use. So a command does not delay the end of a region, and a
 //! region that has ended cannot be accessed through a command.
 
+use std::marker::PhantomData;
+
 use vrnic_abi::qp::Access;
 use vrnic_abi::{GuestAddr, Key};
 
@@ -26,6 +28,19 @@ pub struct CommandData<I> {
     pub access: Access,
     /// True if the key is valid for a single message.
     pub one_touch: bool,
+    /// The name that the consumer has for the command.
+    pub id: u32,
+    /// True if the command may have no data.
+    pub may_be_empty: bool,
+}
+
+/// A command of a QP whose peer uses its data.
+#[derive(Debug)]
+pub struct Named<'a> {
+    /// The range that is used. It must be split by [`Tpt::pieces`].
+    pub data: Piece<'a>,
+    /// The name that the consumer has for the command.
+    pub id: u32,
 }
 
 /// A part of a command's data, or all of it.
@@ -96,9 +111,9 @@ impl Tpt {
         user: User,
         data: CommandData<impl Iterator<Item = Segment> + Clone>,
     ) -> Result<Key, Denied> {
-        let CommandData { segments: data, physical, access, one_touch } = data;
+        let CommandData { segments: data, physical, access, one_touch, id, may_be_empty } = data;
         let length: u64 = data.clone().map(|segment| u64::from(segment.len)).sum();
-        if length == 0 {
+        if length == 0 && !may_be_empty {
             return Err(Denied::Bounds);
         }
         let access = access & (Access::REMOTE_READ | Access::REMOTE_WRITE);
@@ -125,6 +140,7 @@ impl Tpt {
             key,
             pdn,
             qpn,
+            command: id,
             table,
             ..Cold::default()
         };
@@ -165,12 +181,39 @@ impl Tpt {
         })
     }
 
+    /// Checks that a range is data of the command with this key, which belongs to `user`, and that
+    /// the peer has the rights `need`.
+    ///
+    /// # Errors
+    /// Returns the first check that failed.
+    pub fn check_command<'a, M>(
+        &'a self,
+        _held: &'a M,
+        key: Key,
+        user: User,
+        range: ByteRange,
+        need: Access,
+    ) -> Result<Named<'a>, Denied> {
+        let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
+        let mr = slot.entry.load().ok_or(Denied::Invalid)?;
+        if mr.kind != Kind::Command {
+            return Err(Denied::Kind);
+        }
+        let offset = mr.check(key, user, range, need)?;
+        self.is_of(user)?;
+        let id = slot.back.cold.lock().command;
+        let (table, mtt) = (mr.table, &self.mtt);
+        let window = Window { table, offset, one_touch: false, mtt, held: PhantomData };
+        Ok(Named { data: Piece { window, len: range.len }, id })
+    }
+
     /// Ends the command of `user` with this key. Its last use ends when all threads that hold the
-    /// guest's memory have released it; [`Self::finish_command`] must be called after that.
+    /// guest's memory have released it; [`Self::finish_command`] must be called after that. Returns
+    /// the name that the consumer has for it.
     ///
     /// # Errors
     /// Returns an error if there is no such command. Nothing has changed then.
-    pub fn end_command(&self, key: Key, user: User) -> Result<(), Denied> {
+    pub fn end_command(&self, key: Key, user: User) -> Result<u32, Denied> {
         let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();
         match cold.owner {
@@ -187,7 +230,7 @@ impl Tpt {
         self.is_of(user)?;
         slot.entry.invalidate();
         cold.owner = Owner::Leaving;
-        Ok(())
+        Ok(cold.command)
     }
 
     /// Frees the key of a command that has ended. No thread uses it any more.

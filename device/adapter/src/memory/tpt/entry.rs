@@ -272,6 +272,8 @@ pub(super) struct Cold {
     pub(super) pdn: Pdn,
     /// The QP of a command.
     pub(super) qpn: Qpn,
+    /// The name that its consumer has for a command.
+    pub(super) command: u32,
     /// Index of the region of a bound window.
     pub(super) region: Option<u32>,
     /// The pages that belong to the entry itself.

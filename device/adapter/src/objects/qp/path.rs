@@ -10,6 +10,7 @@ use super::promise::Promise;
 use super::remote::Sender;
 use super::streaming::Streaming;
 use super::toe::Toe;
+use super::toe::iscsi::Terms;
 use super::toe::switch::Switch;
 use crate::ethernet::Frame;
 use crate::host::Host;
@@ -30,13 +31,15 @@ pub enum Path<H: Host> {
     Toe(Box<Toe<H>>),
     /// The peer will be reached by the TCP connection that a TOE QP has now.
     Promised(Box<Promise<H>>),
+    /// The peer will be reached by a TCP connection that carries iSCSI PDUs.
+    Iscsi(Box<Terms>),
 }
 
 impl<H: Host> Path<H> {
     /// Returns the work requests that are not completed, if the peer is not reached by memory.
     pub fn outstanding(&mut self) -> Option<&mut Outstanding> {
         match self {
-            Self::Memory | Self::Promised(_) => None,
+            Self::Memory | Self::Promised(_) | Self::Iscsi(_) => None,
             Self::Packets(sender) => Some(&mut sender.outstanding),
             Self::Stream(streaming) => Some(&mut streaming.outstanding),
             Self::Toe(toe) => Some(&mut toe.outstanding),
@@ -53,7 +56,7 @@ impl<H: Host> Path<H> {
     /// Records that the driver has moved the QP to the error state.
     pub fn end(&mut self) {
         match self {
-            Self::Memory | Self::Packets(_) => {}
+            Self::Memory | Self::Packets(_) | Self::Iscsi(_) => {}
             Self::Stream(streaming) => streaming.life.end(Ending::Local),
             Self::Toe(toe) => toe.life.end(Ending::Local),
             Self::Promised(promise) => promise.refuse(),
@@ -64,7 +67,7 @@ impl<H: Host> Path<H> {
     /// that notifies the peer, if there is one.
     pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
         match self {
-            Self::Memory | Self::Packets(_) => None,
+            Self::Memory | Self::Packets(_) | Self::Iscsi(_) => None,
             Self::Stream(streaming) => streaming.hang_up(now),
             Self::Toe(toe) => {
                 break_promise(toe.switch.take(), Ending::Local);

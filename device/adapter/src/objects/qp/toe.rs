@@ -5,7 +5,9 @@
 //! | [`sends`] | the places of the outstanding sends in the stream |
 //! | [`receives`] | the progress of the receives in the stream |
 //! | [`switch`] | the transition to RDMA |
+//! | [`iscsi`] | the iSCSI mode: PDUs instead of bytes |
 
+pub mod iscsi;
 pub mod receives;
 pub mod sends;
 pub mod switch;
@@ -18,6 +20,7 @@ use vrnic_packet::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::{Budget, Connection, Share};
 
+use self::iscsi::Session;
 use self::receives::Receives;
 use self::sends::Sends;
 use self::switch::{Progress, Switch};
@@ -52,6 +55,8 @@ pub struct Toe<H: Host> {
     pub closed: bool,
     /// The transition to RDMA, if the program has begun one.
     pub switch: Option<Box<Switch<H>>>,
+    /// The iSCSI mode, if the consumer has set it.
+    pub session: Option<Box<Session>>,
     /// The share of the memory for connections that the outstanding work requests may take.
     share: Share,
     /// True if there were turns since the connection was idle.
@@ -96,6 +101,7 @@ impl<H: Host> Toe<H> {
             outbox: Vec::new(),
             closed: false,
             switch: None,
+            session: None,
             share: Share::of(memory),
             used: false,
             idle_at: None,
@@ -114,7 +120,11 @@ impl<H: Host> Toe<H> {
     /// Returns the state of the connection.
     #[must_use]
     pub fn status(&self) -> ConnectionStatus {
-        self.life.bare_status()
+        let mut status = self.life.bare_status();
+        if let Some(session) = &self.session {
+            session.describe(&mut status);
+        }
+        status
     }
 
     /// Returns whether TCP has ended, or only answers late segments.

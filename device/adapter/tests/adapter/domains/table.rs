@@ -39,7 +39,14 @@ fn remote(tpt: &Tpt, user: User, key: u32, addr: u64) -> Result<(), Denied> {
 
 fn command(tpt: &Tpt, user: User, segment: Segment, physical: bool) -> Result<(), Denied> {
     let segments = [segment].into_iter();
-    let data = CommandData { segments, physical, access: READ, one_touch: false };
+    let data = CommandData {
+        segments,
+        physical,
+        access: READ,
+        one_touch: false,
+        id: 1,
+        may_be_empty: false,
+    };
     tpt.insert_command(&(), user, data).map(|_| ())
 }
 
@@ -75,7 +82,7 @@ const USES: [(&str, Use); 11] = [
     ("SEND_CMD of guest addresses", |_, tpt, user, k| {
         command(tpt, user, Segment { addr: k.addr, len: 8, key: 0.into() }, true)
     }),
-    ("the end of a command", |_, tpt, user, k| tpt.end_command(k.command.into(), user)),
+    ("the end of a command", |_, tpt, user, k| tpt.end_command(k.command.into(), user).map(|_| ())),
     ("LOCAL_INV", |_, tpt, user, k| tpt.invalidate(k.fast.into(), user, false)),
     ("SEND_INV", |_, tpt, user, k| tpt.invalidate(k.window.into(), user, true)),
 ];

@@ -335,7 +335,7 @@ impl Bench {
                 self.host.drain();
                 self.tpt.finish_command(key);
             }
-            assert_eq!(got, self.model.end_command(key, user));
+            assert_eq!(got.map(|_| ()), self.model.end_command(key, user));
             return self.note("end command", got);
         }
         // Segments of a page each, so that the model's pages are the segments.
@@ -350,6 +350,8 @@ impl Bench {
             physical: true,
             access: Access::from_bits_retain(said.access),
             one_touch: said.one_touch,
+            id: 0,
+            may_be_empty: false,
         };
         let key = self.tpt.insert_command(&(), user, data).expect("room");
         let mut known = Known::new(What::Command, key, user.pdn);

@@ -36,7 +36,7 @@ pub(in crate::control::admin) fn start_rdma<H: Host>(
     let mut requester = from.qp.requester.lock();
     let Path::Toe(toe) = &mut requester.path else { return Err(Status::BadState.into()) };
     let runs = from.qp.state() == State::Rts && toe.life.stage() == Stage::Open;
-    if !runs || toe.switch.is_some() {
+    if !runs || toe.switch.is_some() || toe.session.is_some() {
         return Err(Status::BadState.into());
     }
     {

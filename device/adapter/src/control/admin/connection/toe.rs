@@ -1,22 +1,24 @@
 //! The takeover of a connection that carries bytes instead of messages.
 
 use std::mem::offset_of;
+use std::sync::Arc;
 
 use vrnic_abi::GuestAddr;
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::connection::{Connection, RECEIVED_MAX, RELEASE_WORD, Received};
 use vrnic_iwarp::rdmap::completion::Rule;
-use vrnic_tcp::{Params, Share};
+use vrnic_tcp::{Budget, Params, Share};
 use zerocopy::FromBytes;
 
 use super::{Claimed, Failure, bad, claim, zero};
 use crate::adapter::Adapter;
 use crate::datapath::transport::toe::WINDOW;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::qp::Qp;
 use crate::objects::qp::toe::Toe;
+use crate::objects::qp::toe::iscsi::Session;
 use crate::objects::qp::toe::receives::Receives;
 use crate::objects::qp::toe::sends::Sends;
+use crate::objects::qp::{Path, Qp};
 
 /// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes
 /// that the guest's kernel has received.
@@ -34,9 +36,10 @@ pub(super) fn toe<H: Host>(
     let memory = &adapter.objects.claims.memory;
     let mut share = Share::of(memory);
     let early = received(adapter, addr, &mut share)?;
-    // The window becomes larger when the receives are known.
-    let params =
-        Params { window: 0, buffer: WINDOW as usize, half_open: true, ..Params::default() };
+    let session = session(qp, memory)?;
+    // The window becomes larger when the receives are known. Data of iSCSI needs none.
+    let window = if session.is_some() { WINDOW } else { 0 };
+    let params = Params { window, buffer: WINDOW as usize, half_open: true, ..Params::default() };
     let Claimed { tcp, ends, .. } = claim(adapter, qp, connection, &params)?;
     let mut receives = Receives::new(early, share, qp.flags.contains(QpFlags::PUSH));
     // Requests from before the connection do not concern it.
@@ -44,7 +47,22 @@ pub(super) fn toe<H: Host>(
     receives.release.done();
     let by_length = qp.flags.contains(QpFlags::QUEUE_LENGTH);
     let rule = if by_length { Rule::QueueLength } else { Rule::Sequence };
-    Ok(Toe::new(tcp, ends, receives, Sends::new(rule), &qp.sq, memory))
+    let mut toe = Toe::new(tcp, ends, receives, Sends::new(rule), &qp.sq, memory);
+    toe.session = session;
+    Ok(toe)
+}
+
+/// Returns the iSCSI mode of the connection, if it was set.
+fn session<H: Host>(qp: &Qp<H>, memory: &Arc<Budget>) -> Result<Option<Box<Session>>, Failure> {
+    let terms = match &qp.requester.lock().path {
+        Path::Iscsi(terms) => **terms,
+        _ => return Ok(None),
+    };
+    let mut share = Share::of(memory);
+    if !share.take(Session::MAX_BYTES) {
+        return Err(Status::NoResource.into());
+    }
+    Ok(Some(Box::new(Session::new(terms, share))))
 }
 
 /// Reads the bytes that the guest's kernel has received, and counts them in `share`.

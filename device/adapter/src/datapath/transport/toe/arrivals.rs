@@ -9,7 +9,7 @@ use super::inbox::Inbox;
 use crate::datapath::there::There;
 use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::segments;
+use crate::datapath::transport::{iscsi, segments};
 use crate::ethernet::{Class, Classified, Frame, Joint, Parsed};
 use crate::host::Host;
 use crate::objects::claims::Tuple;
@@ -45,9 +45,18 @@ pub(crate) fn arrive<H: Host>(
         let mut responder = qp.responder.lock();
         let mut receive = |toe: &mut Toe<H>, segment: &Segment<'_>| {
             note_push(toe, segment);
-            let Toe { tcp, receives, .. } = toe;
-            let mut inbox = Inbox { there: &there, responder: &mut responder, receives };
-            tcp.receive(now, segment, &mut inbox);
+            let Toe { tcp, receives, session, .. } = toe;
+            let responder = &mut responder;
+            match session {
+                Some(session) => {
+                    let mut inbox = iscsi::Inbox { there: &there, responder, receives, session };
+                    tcp.receive(now, segment, &mut inbox);
+                }
+                None => {
+                    let mut inbox = Inbox { there: &there, responder, receives };
+                    tcp.receive(now, segment, &mut inbox);
+                }
+            }
         };
         match frame.joint() {
             None => receive(toe, &parsed.segment),

@@ -1,13 +1,16 @@
 //! Takes work requests off the send queue.
 
+use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
+use vrnic_abi::sq::Opcode;
 
 use super::turn::ToeTurn;
+use crate::datapath::transport::iscsi;
 use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
-use crate::objects::qp::outstanding::Posted;
+use crate::objects::qp::outstanding::{End, Posted};
 use crate::requests::wqe::SendWqe;
 
 impl<H: Host> Protocol<H> for ToeTurn<'_, H> {
@@ -21,7 +24,18 @@ impl<H: Host> Protocol<H> for ToeTurn<'_, H> {
         Queue { qp: self.qp, requester: self.requester, outstanding }
     }
 
-    fn start(&mut self, _here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
+    fn start(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
+        if let Some(session) = &mut self.toe.session {
+            let posted = iscsi::post(here, self.qp, session, send, raw);
+            self.toe.outstanding.post(posted, raw);
+            return true;
+        }
+        if send.opcode != Opcode::Send {
+            let end = Some(End::Failed(Status::LocQpOpErr.into()));
+            let posted = Posted { send: *send, opcode: send.completed(), command: None, end };
+            self.toe.outstanding.post(posted, raw);
+            return true;
+        }
         let posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         self.toe.outstanding.post(posted, raw);
         let una = self.toe.tcp.acknowledged();

@@ -13,11 +13,11 @@ use super::inbox::Inbox;
 use super::source::Outbound;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::there::There;
-use crate::datapath::transport::ended;
 use crate::datapath::transport::joiner::Joiner;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::segments::send_all;
 use crate::datapath::transport::taking::Next;
+use crate::datapath::transport::{ended, iscsi};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -126,6 +126,13 @@ impl<H: Host> ToeTurn<'_, H> {
             Some(Next::More | Next::Readers(_)) => more = true,
             None => return self.finish(),
         }
+        match self.answer() {
+            Ok(left) => more |= left,
+            Err(iscsi::Unreadable) => {
+                self.qp.failed(self.network.core(), Kind::QpFatal);
+                return self.finish();
+            }
+        }
         if self.qp.state() == State::Sqd {
             self.close();
         }
@@ -146,6 +153,14 @@ impl<H: Host> ToeTurn<'_, H> {
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
+    /// Adds the answers to R2Ts to what is sent, in the iSCSI mode. Returns whether there are more.
+    fn answer(&mut self) -> Result<bool, iscsi::Unreadable> {
+        let una = self.toe.tcp.acknowledged();
+        let Some(session) = &mut self.toe.session else { return Ok(false) };
+        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+        iscsi::answer(&here, self.qp, session, una)
+    }
+
     /// Handles expired timers. Returns the present time.
     pub(super) fn begin(&mut self) -> Nanos {
         let now = self.network.core().host().now();
@@ -158,7 +173,20 @@ impl<H: Host> ToeTurn<'_, H> {
     pub(super) fn receive(&mut self, now: Nanos) {
         let there = There::new(self.network.core(), self.qp, self.slice);
         let mut responder = self.qp.responder.lock();
-        let Toe { tcp, receives, .. } = &mut *self.toe;
+        let Toe { tcp, receives, session, .. } = &mut *self.toe;
+        if let Some(session) = session {
+            let mut inbox =
+                iscsi::Inbox { there: &there, responder: &mut responder, receives, session };
+            if inbox.go_on() && inbox.receives.held {
+                inbox.receives.held = false;
+                tcp.resume(now, &mut inbox);
+            }
+            inbox.tell_end();
+            if std::mem::take(&mut responder.event_due) {
+                there.turn.fire(&self.qp.recv_cq);
+            }
+            return;
+        }
         let mut inbox = Inbox { there: &there, responder: &mut responder, receives };
         if inbox.deliver_early() && inbox.receives.held {
             inbox.receives.held = false;
@@ -187,13 +215,23 @@ impl<H: Host> ToeTurn<'_, H> {
     /// Adds the next segment to a frame.
     fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Transmit> {
         let most = usize::from(self.toe.ends.mss);
-        let Toe { tcp, ends, outbox, sends, outstanding, .. } = &mut *self.toe;
+        let Toe { tcp, ends, outbox, sends, outstanding, session, .. } = &mut *self.toe;
         if !joiner.has_room(most) {
             outbox.extend(joiner.finish(&ends.path, &mut ends.id));
         }
         let core = self.network.core();
-        let mut source = Outbound { core, qp: self.qp, sends, outstanding, slice: self.slice };
-        let sent = tcp.transmit(now, &mut source, joiner.space(most))?;
+        let (qp, slice, space) = (self.qp, self.slice, joiner.space(most));
+        let sent = match session {
+            Some(session) => {
+                let outgoing = &session.outgoing;
+                let mut source = iscsi::Outbound { core, qp, outgoing, outstanding, slice };
+                tcp.transmit(now, &mut source, space)?
+            }
+            None => {
+                let mut source = Outbound { core, qp, sends, outstanding, slice };
+                tcp.transmit(now, &mut source, space)?
+            }
+        };
         outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));
         Some(sent)
     }
@@ -202,6 +240,12 @@ impl<H: Host> ToeTurn<'_, H> {
     /// them has failed.
     pub(super) fn complete(&mut self) -> Option<Turn> {
         let una = self.toe.tcp.acknowledged();
+        let Toe { session, outstanding, .. } = &mut *self.toe;
+        if let Some(session) = session {
+            session
+                .outgoing
+                .drop_acknowledged(una, |index| outstanding.end(index.into(), End::Done));
+        }
         while let Some(index) = self.toe.sends.pop_acknowledged(una) {
             self.toe.outstanding.end(index.into(), End::Done);
         }

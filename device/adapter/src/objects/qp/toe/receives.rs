@@ -167,6 +167,11 @@ impl Receives {
         }
     }
 
+    /// Records that bytes of the guest's kernel were taken by another consumer than receives.
+    pub const fn pass(&mut self, bytes: u64) {
+        self.put = self.put.saturating_add(bytes);
+    }
+
     /// Records that bytes were put into the receive in progress. Returns whether a segment with PSH
     /// has ended there.
     pub fn advance(&mut self, bytes: u64) -> bool {
