@@ -66,14 +66,14 @@ fn apart(cable: &Cable, push: bool) -> (Endpoint, Endpoint) {
 }
 
 /// Returns two endpoints with a connection.
-fn connected(cable: &Cable, push: bool) -> (Endpoint, Endpoint) {
+pub(crate) fn connected(cable: &Cable, push: bool) -> (Endpoint, Endpoint) {
     let (a, b) = apart(cable, push);
     stream::connect_toes(&a, &b);
     (a, b)
 }
 
 /// Posts a send of part of the region.
-fn send(on: &mut Endpoint, from: u64, len: u32) {
+pub(crate) fn send(on: &mut Endpoint, from: u64, len: u32) {
     let wr = Wr::new(Opcode::Send, &[on.sge(from, len)]);
     on.post_send(&wr);
 }

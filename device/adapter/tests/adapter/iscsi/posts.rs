@@ -1,1 +1,107 @@
-//! To come.
+//! Requests that are refused when they are posted: nothing is sent, and the completion has the
+//! reason.
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::{CommandFlags, Opcode, Sge};
+use vrnic_adapter::limits::MAX_QP_COMMANDS;
+use vrnic_adapter::memory::tpt::Denied;
+use vrnic_simlink::Faults;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::wr::{Wr, sge};
+
+use super::rig::{MAX_SEND, Pdu, READ, Rig, WRITE, read10, scsi, write10};
+use crate::commands::command;
+
+/// Posts a request, which must be refused.
+#[track_caller]
+fn refused(wr: impl Fn(&Rig) -> Wr, expected: Status, why: Option<Denied>) {
+    let mut rig = Rig::new(1, Faults::default(), false);
+    let wr = wr(&rig);
+    rig.a.post_send(&wr);
+    let cqe = rig.sent();
+    let why = why.map_or(0, |why| why as u32);
+    assert_eq!((status(&cqe), cqe.vendor_err.get()), (expected, why));
+    assert_eq!(rig.a.state(), State::Err);
+    // The target gets a reset, and no PDU.
+    crate::streams::ends::reach(&rig.cable, &rig.b, vrnic_abi::connection::Stage::Gone);
+    assert!(rig.b.recv_cq.poll().is_none_or(|cqe| status(&cqe) == Status::WrFlushErr));
+}
+
+fn scsi_command(pdu: &Pdu, data: &[Sge], access: u32, flags: CommandFlags) -> Wr {
+    command(data, &[&pdu.head[..], &pdu.data].concat(), 0, access, flags)
+}
+
+#[test]
+fn commands_that_contradict_themselves() {
+    type Case = fn(&Rig) -> Wr;
+    let cases: [(Case, Denied); 8] = [
+        // The device is a disk: WRITE FILEMARKS is an operation of tapes.
+        (|rig| scsi_command(&scsi(0xa0, 0x10, 8), &[rig.a.sge(0, 8)], READ, NONE), Denied::Kind),
+        (|rig| scsi_command(&Pdu::new(2, 0x81, 0), &[rig.a.sge(0, 8)], READ, NONE), Denied::Kind),
+        // The direction is not that of the operation, or not that of the rights.
+        (|rig| scsi_command(&scsi(0xa0, 0x28, 8), &[rig.a.sge(0, 8)], READ, NONE), Denied::Rights),
+        (|rig| scsi_command(&read10(8), &[rig.a.sge(0, 8)], READ, NONE), Denied::Rights),
+        (|rig| scsi_command(&write10(8), &[rig.a.sge(0, 8)], READ | WRITE, NONE), Denied::Rights),
+        // The buffer is too short, or does not exist.
+        (|rig| scsi_command(&read10(9), &[rig.a.sge(0, 8)], WRITE, NONE), Denied::Bounds),
+        (
+            |rig| scsi_command(&read10(8), &[sge(rig.a.buffer, 8, rig.a.key ^ 1)], WRITE, NONE),
+            Denied::Stale,
+        ),
+        (
+            |rig| scsi_command(&read10(8), &[rig.a.sge(0, 8)], WRITE, CommandFlags::ONE_TOUCH),
+            Denied::Kind,
+        ),
+    ];
+    for (wr, why) in cases {
+        refused(wr, Status::MwBindErr, Some(why));
+    }
+}
+
+const NONE: CommandFlags = CommandFlags::empty();
+
+#[test]
+fn physical_segments_that_wrap_or_have_holes() {
+    for segments in [
+        vec![sge(u64::MAX - 3, 8, 0)],
+        vec![sge(0, 4000, 0), sge(8192, 4096, 0)],
+        vec![sge(0, 4096, 0), sge(8200, 4096, 0)],
+    ] {
+        let wr = |_: &Rig| scsi_command(&read10(8), &segments, WRITE, CommandFlags::PHYSICAL);
+        refused(wr, Status::MwBindErr, Some(Denied::Bounds));
+    }
+}
+
+/// Other PDUs: a SCSI Command needs a buffer, a login is over, and lengths must be right.
+#[test]
+fn pdus_that_are_not_for_the_target() {
+    let send = |bytes: &[u8]| Wr::new(Opcode::Send, &[]).inline(bytes);
+    refused(|_| send(&read10(8).head), Status::LocQpOpErr, None);
+    refused(|_| send(&Pdu::new(0x43, 0x87, 0).head), Status::LocQpOpErr, None);
+    refused(|_| send(&Pdu::new(0x21, 0x80, 0).head), Status::LocQpOpErr, None);
+    refused(|_| send(&Pdu::new(0x40, 0x80, 0).head[..47]), Status::LocLenErr, None);
+    refused(|_| send(&Pdu::new(0x40, 0x80, 0).data(b"four").head), Status::LocLenErr, None);
+    let long = |rig: &Rig| {
+        let pdu = Pdu::new(0x40, 0x80, 0).data(&vec![0; MAX_SEND as usize + 1]);
+        let bytes = [&pdu.head[..], &pdu.data].concat();
+        rig.a.fill(0, &bytes);
+        Wr::new(Opcode::Send, &[rig.a.sge(0, bytes.len() as u32)])
+    };
+    refused(long, Status::LocLenErr, None);
+}
+
+/// A QP has room for a number of commands.
+#[test]
+fn too_many_commands() {
+    let mut rig = Rig::new(2, Faults::default(), false);
+    for _ in 0..MAX_QP_COMMANDS {
+        rig.post(&read10(8), &[rig.a.sge(0, 8)], WRITE);
+        let _pdu = rig.heard();
+        assert_eq!(status(&rig.sent()), Status::Success);
+        while rig.b.send_cq.poll().is_some() {}
+    }
+    rig.post(&read10(8), &[rig.a.sge(0, 8)], WRITE);
+    let cqe = rig.sent();
+    assert_eq!((status(&cqe), cqe.vendor_err.get()), (Status::MwBindErr, Denied::Full as u32));
+}

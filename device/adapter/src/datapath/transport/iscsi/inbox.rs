@@ -116,6 +116,12 @@ impl<H: Host> Inbox<'_, '_, H> {
                     bytes.get(..count).unwrap_or_default(),
                 )?;
                 self.receives.filled += count as u64;
+                // Only the last part of the data that the receive has room for is counted.
+                if count < bytes.len()
+                    && !std::mem::replace(&mut self.session.arriving.is_cut, true)
+                {
+                    self::count(&mut self.session.counters.truncated, 1);
+                }
             }
             Target::Buffer(offset) => {
                 if let Err(denied) = self.place(offset + u64::from(at), bytes) {

@@ -185,6 +185,8 @@ pub struct Arriving {
     pub waits: bool,
     /// True if it completes no receive.
     pub is_dropped: bool,
+    /// True if its receive has no room for all of its data.
+    pub is_cut: bool,
     /// Where its data goes.
     pub target: Target,
     /// The command that it was executed for, and the name that the consumer has for this.
