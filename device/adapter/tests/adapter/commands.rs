@@ -1,13 +1,17 @@
 //! Part 6: commands with regions that end with the command.
 
-use vrnic_abi::admin::{Opcode as Admin, QpFlags, TagForm};
+use vrnic_abi::admin::{
+    Opcode as Admin, QpFlags, Status as AdminStatus, TagForm, command as admin,
+};
 use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::eq::Kind;
+use vrnic_abi::iscsi::EndCommand;
 use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::limits::MAX_QP_COMMANDS;
 use vrnic_adapter::memory::tpt::{ByteRange, Denied, RemoteUse, User};
+use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{REGION, Setup};
 use vrnic_testdriver::wr::Wr;
@@ -112,6 +116,24 @@ fn general_form() {
     // The command has ended: its data cannot be reached, and no other response is accepted.
     refused(&on_b(&mut p, &read), Status::RemAccessErr, Denied::Invalid);
     assert_eq!(p.ga.drain_events(), [(Kind::QpAccessError, p.a.qpn)]);
+}
+
+/// The sender ends a command that gets no response: the peer reaches its data no more, and there is
+/// room for other commands.
+#[test]
+fn a_command_ends_without_a_response() {
+    let mut p = pair(TagForm::General, 0);
+    let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, READ, CommandFlags::empty());
+    let (key, _) = send(&mut p, &wr, 4);
+    let used = p.ga.adapter.tpt().used();
+    let end = |key: u32| p.ga.command::<admin::EndCommand>(&EndCommand::new(p.a.qpn, key));
+    let unknown = Err(Refused(AdminStatus::NotFound, 0));
+    assert_eq!((end(key ^ 1), end(p.a.key), end(0)), (unknown, unknown, unknown));
+    assert_eq!(end(key), Ok(()));
+    assert_eq!(end(key), unknown);
+    assert_eq!(p.ga.adapter.tpt().used(), used - 1);
+    let read = Wr::new(Opcode::Read, &[p.b.sge(0, 8)]).to(0, key);
+    refused(&on_b(&mut p, &read), Status::RemAccessErr, Denied::Invalid);
 }
 
 /// A response is refused if its tag is unknown, stale or another QP's. Both sides get an error.

@@ -285,7 +285,9 @@ fn check_kind<H: Host>(
     }
     // The places of bytes that arrive out of order are known only in a queue of its own.
     zero(&params.srqn, offset_of!(CreateQp, srqn))?;
-    if flags.contains(QpFlags::REACTIVE) {
+    // Only clients of the kernel have requests about keys on it: the commands of iSCSI.
+    let owner = adapter.objects.pds.get(params.pdn).map(|pd| pd.context.get());
+    if flags.contains(QpFlags::REACTIVE) && owner != Some(0) {
         return Err(bad(offset_of!(CreateQp, flags)));
     }
     zero(&params.tag_form, offset_of!(CreateQp, tag_form))

@@ -115,6 +115,8 @@ const TOE: &[Rule] = &[
     rule(State::Init, State::Init, NONE, INIT),
     rule(State::Rts, State::Rts, NONE, NONE),
     rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    // The state after a refused command of iSCSI.
+    rule(State::Sqe, State::Rts, NONE, NONE),
 ];
 
 /// A change of a QP's state, or none if both are the same.

@@ -33,7 +33,7 @@ fn two_commands(digests: bool) -> (Rig, u32, u32) {
 fn pdus_that_fail_a_check_are_the_consumers() {
     let (mut rig, read, write) = two_commands(true);
     // The region of the buffers has a key too, and the next index is free.
-    let (region, free) = (rig.a.key, (write >> 8) + 1 << 8 | 1);
+    let (region, free) = (rig.a.key, ((write >> 8) + 1) << 8 | 1);
     let data = pattern(100, 1);
     let cases = [
         (data_in(write, 0, &data), Denied::Rights),

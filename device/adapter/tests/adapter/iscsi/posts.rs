@@ -10,7 +10,7 @@ use vrnic_simlink::Faults;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::wr::{Wr, sge};
 
-use super::rig::{MAX_SEND, Pdu, READ, Rig, WRITE, read10, scsi, write10};
+use super::rig::{MAX_SEND, Pdu, READ, Rig, Told, WRITE, r2t, read10, response, scsi, write10};
 use crate::commands::command;
 
 /// Posts a request, which must be refused.
@@ -104,4 +104,37 @@ fn too_many_commands() {
     rig.post(&read10(8), &[rig.a.sge(0, 8)], WRITE);
     let cqe = rig.sent();
     assert_eq!((status(&cqe), cqe.vendor_err.get()), (Status::MwBindErr, Denied::Full as u32));
+}
+
+/// With the flag REACTIVE, a refused command stops the send queue alone: PDUs of the target and
+/// answers to its R2Ts go on, and later commands follow when the queue is started again.
+#[test]
+fn a_refused_command_stops_only_the_send_queue() {
+    let mut rig = Rig::reactive(3);
+    rig.receives(0..8);
+    rig.a.fill(0, &[5; 10_000]);
+    rig.post(&write10(10_000), &[rig.a.sge(0, 10_000)], READ);
+    let key = rig.heard().tag();
+    assert_eq!(status(&rig.sent()), Status::Success);
+    rig.post(&scsi(0xa0, 0x10, 8), &[rig.a.sge(0, 8)], READ);
+    rig.send(&Pdu::new(0x40, 0x80, 3));
+    let cqe = rig.sent();
+    assert_eq!((status(&cqe), cqe.vendor_err.get()), (Status::MwBindErr, Denied::Kind as u32));
+    assert_eq!((status(&rig.sent()), rig.a.state()), (Status::WrFlushErr, State::Sqe));
+    let ask = r2t(key, 0, 10_000);
+    rig.say(&ask);
+    rig.expect(&ask, true, Told::Executed(0, key));
+    let mut all = Vec::new();
+    while all.len() < 10_000 {
+        all.extend(rig.heard().data);
+    }
+    assert!(all == [5; 10_000]);
+    rig.say(&response(key));
+    rig.expect(&response(key), true, Told::Ended(0, key));
+    rig.a.set_state(State::Rts);
+    rig.post(&read10(8), &[rig.a.sge(0, 8)], WRITE);
+    let heard = rig.heard();
+    assert_eq!((heard.head[0], status(&rig.sent())), (1, Status::Success));
+    rig.say(&response(heard.tag()));
+    rig.expect(&response(heard.tag()), true, Told::Ended(3, heard.tag()));
 }

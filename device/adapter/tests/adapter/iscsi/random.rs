@@ -1,5 +1,5 @@
-//! Random PDUs of a target, with tags of commands and without, valid and cut. Nothing panics, and no
-//! byte is written outside of the buffers of commands that read, and of receives.
+//! Random PDUs of a target, with tags of commands and without, valid and spoiled. Nothing panics,
+//! and no byte is written outside of the buffers of commands that read, and of receives.
 
 use proptest::prelude::*;
 use vrnic_abi::qp::State;
@@ -45,12 +45,10 @@ proptest! {
             rig.post(&write10(4096), &[rig.a.sge(100_000 + nth * 10_000, 4096)], READ);
             keys.push(rig.heard().tag());
         }
-        let mut next = 0;
-        for (op, flags, tag, offset, len, spoil) in pieces {
+        for (number, (op, flags, tag, offset, len, spoil)) in (0..).zip(pieces) {
             let piece = (op, flags, tag, offset, len, spoil.filter(|_| spoiled));
             let bytes = compose(piece, &keys, digests);
-            rig.receives(next..next + 1);
-            next += 1;
+            rig.receives(number..number + 1);
             if rig.b.state() == State::Rts {
                 rig.say_bytes(&bytes);
             }

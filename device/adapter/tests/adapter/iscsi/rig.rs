@@ -1,6 +1,6 @@
 //! The initiator, the target, and their PDUs.
 
-use vrnic_abi::admin::command;
+use vrnic_abi::admin::{QpFlags, command};
 use vrnic_abi::connection::Connection;
 use vrnic_abi::cq::{Cqe, Flags, Status};
 use vrnic_abi::iscsi::{Device, IscsiCounters, IscsiFlags, SetIscsi};
@@ -188,8 +188,19 @@ impl Rig {
 
     /// Returns a rig whose initiator's kernel has received these bytes before.
     pub(super) fn with_early(seed: u64, faults: Faults, digests: bool, early: &[u8]) -> Self {
-        let cable = toe::cable(seed, faults);
         let setup = Setup { kernel: true, kind: Type::Toe, log_wqes: 5, ..Setup::default() };
+        Self::with_setup(seed, faults, digests, early, setup)
+    }
+
+    /// Returns a rig whose initiator's QP is reactive.
+    pub(super) fn reactive(seed: u64) -> Self {
+        let (kind, flags) = (Type::Toe, QpFlags::REACTIVE);
+        let setup = Setup { kernel: true, kind, flags, log_wqes: 5, ..Setup::default() };
+        Self::with_setup(seed, Faults::default(), true, &[], setup)
+    }
+
+    fn with_setup(seed: u64, faults: Faults, digests: bool, early: &[u8], setup: Setup) -> Self {
+        let cable = toe::cable(seed, faults);
         let a = Endpoint::new(&cable.ga, setup);
         let b = Endpoint::new(&cable.gb, toe::setup(true));
         let mut rig = Self {

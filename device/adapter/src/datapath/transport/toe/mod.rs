@@ -8,6 +8,7 @@
 //! | `arrivals` | delivery of a frame to a QP |
 //! | `turn` | a turn: segments, completions |
 //! | `ending` | the end of a connection |
+//! | `stopped` | turns while the send queue has stopped |
 //! | `switch` | the transition to RDMA messages of another QP |
 //! | `hand_over` | the end of a transition |
 //! | `take` | taking work requests off the send queue |
@@ -17,6 +18,7 @@ mod ending;
 mod hand_over;
 mod inbox;
 mod source;
+mod stopped;
 mod switch;
 mod take;
 mod turn;

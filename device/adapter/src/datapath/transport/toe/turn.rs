@@ -89,6 +89,7 @@ impl<H: Host> ToeTurn<'_, H> {
         let turn = match self.qp.state() {
             State::Rts | State::Sqd if self.toe.switch.is_some() => self.switch(batch),
             State::Rts | State::Sqd => self.work(batch),
+            State::Sqe => self.stopped(),
             State::Err => self.finish(),
             _ => return Turn::Idle,
         };
@@ -124,22 +125,16 @@ impl<H: Host> ToeTurn<'_, H> {
             Some(Next::Later(until)) => wait = Some(until),
             // No operation on a key is offered.
             Some(Next::More | Next::Readers(_)) => more = true,
-            None => return self.finish(),
+            None => return self.failed(),
         }
-        match self.answer() {
-            Ok(left) => more |= left,
-            Err(iscsi::Unreadable) => {
-                self.qp.failed(self.network.core(), Kind::QpFatal);
-                return self.finish();
-            }
-        }
+        more |= self.answer();
         if self.qp.state() == State::Sqd {
             self.close();
         }
         let sent = self.transmit(now);
         self.exchange();
         if self.complete().is_some() || self.qp.state() == State::Err {
-            return self.finish();
+            return self.failed();
         }
         // There may be room for more work requests now.
         more |= self.qp.has_posted(self.network.core().host())
@@ -154,11 +149,15 @@ impl<H: Host> ToeTurn<'_, H> {
     }
 
     /// Adds the answers to R2Ts to what is sent, in the iSCSI mode. Returns whether there are more.
-    fn answer(&mut self) -> Result<bool, iscsi::Unreadable> {
+    /// If their data cannot be read, the QP fails.
+    pub(super) fn answer(&mut self) -> bool {
         let una = self.toe.tcp.acknowledged();
-        let Some(session) = &mut self.toe.session else { return Ok(false) };
+        let Some(session) = &mut self.toe.session else { return false };
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        iscsi::answer(&here, self.qp, session, una)
+        iscsi::answer(&here, self.qp, session, una).unwrap_or_else(|iscsi::Unreadable| {
+            self.qp.failed(self.network.core(), Kind::QpFatal);
+            false
+        })
     }
 
     /// Handles expired timers. Returns the present time.
