@@ -14,6 +14,7 @@ use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
 use crate::memory::tpt::{Binding, Bound, CommandData, Denied, Registration};
 use crate::objects::qp::Qp;
+use crate::objects::qp::outstanding::CarriedKey;
 use crate::objects::range::Taken;
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
@@ -153,6 +154,24 @@ pub(crate) fn open_command<H: Host>(
     let key = here.tpt.insert_command(&here.memory, qp.user(), data)?;
     commands.insert(key);
     Ok(key)
+}
+
+/// Returns the key that a SEND_CMD of packets or of a stream carries: `known`, or a new one.
+///
+/// # Errors
+/// As [`open_command`].
+#[cold]
+pub(crate) fn carried_key<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    send: &SendWqe,
+    raw: &[u8],
+    known: Option<Key>,
+) -> Result<CarriedKey, Denied> {
+    let key = known.map_or_else(|| open_command(here, qp, send, raw), Ok)?;
+    let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
+    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
+    Ok(CarriedKey { key, place })
 }
 
 /// Ends the command of `qp` that a response names. Its last use ends when all threads that hold the

@@ -57,6 +57,19 @@ pub struct CarriedKey {
     pub place: u64,
 }
 
+impl CarriedKey {
+    /// Writes the part of the key that is inside of the bytes of the message from `at` on.
+    #[cold]
+    pub fn insert(&self, bytes: &mut [u8], at: u64) {
+        for (nth, byte) in (0..).zip(self.key.get().to_be_bytes()) {
+            let offset = (self.place + nth).checked_sub(at).and_then(|at| usize::try_from(at).ok());
+            if let Some(to) = offset.and_then(|offset| bytes.get_mut(offset)) {
+                *to = byte;
+            }
+        }
+    }
+}
+
 /// The end of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {

@@ -1,9 +1,9 @@
 //! Keys of messages in TCP connections (iWARP).
 
-use vrnic_abi::admin::{MrFlags, Pages, QpFlags, RegMr, command};
+use vrnic_abi::admin::{MrFlags, Pages, QpFlags, RegMr, TagForm, command};
 use vrnic_abi::connection::{Ending, Stage};
-use vrnic_abi::cq::Status;
-use vrnic_abi::qp::State;
+use vrnic_abi::cq::{self, Status};
+use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, Opcode};
 use vrnic_simlink::Faults;
 use vrnic_testdriver::cq::status;
@@ -75,15 +75,55 @@ fn a_key_for_one_message_serves_one_read_whose_answer_is_sent_again() {
     assert_eq!(status(&cable.complete(&mut a, &read)), Status::RemAccessErr);
 }
 
-/// Commands do not exist in iWARP: no connection carries them, whether messages are copied or not.
+/// Commands carry their keys, whether messages are copied or travel in the connection. The peer
+/// uses their data until it responds.
 #[test]
-fn a_connection_carries_no_commands() {
-    let cable = Cable::new(9, Faults::default());
-    let (mut a, b) = connected(&cable);
-    b.fill(0, &[7; 64]);
-    let command = command(&[a.sge(0, 64)], &[0; 64], 20, 1, CommandFlags::empty());
-    assert_eq!(status(&cable.complete(&mut a, &command)), Status::LocQpOpErr);
-    assert_eq!((a.state(), b.bytes(0, 64)), (State::Err, vec![7; 64]));
+fn a_connection_carries_commands() {
+    for (packets, place) in [(false, 0), (true, 0), (true, 1419), (true, 1421), (true, 2996)] {
+        let daemon = Daemon::new(packets);
+        let tags = (TagForm::General, 2);
+        let mut a = Endpoint::new(&daemon.guests[0], Setup { tags, ..Setup::default() });
+        let mut b = Endpoint::new(&daemon.guests[1], Setup::default());
+        stream::connect_pair(&a, &b);
+        daemon.pass(2 * MS);
+        a.fill(1000, b"data to read");
+        a.fill(20_000, &[9; 3000]);
+        b.post_recv(1, &[b.sge(0, 4096)]);
+        let data = [a.sge(1000, 12), a.sge(5000, 100)];
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let wr = Wr {
+            inline: None,
+            sges: vec![a.sge(20_000, 3000)],
+            ..command(&data, &[], place, access.bits(), CommandFlags::empty())
+        };
+        a.post_send(&wr);
+        daemon.pass(MS);
+        let key = a.send_cq.expect(1, Status::Success).key.get();
+        b.recv_cq.expect(1, Status::Success);
+        let (at, message) = (place as usize, b.bytes(0, 3000));
+        assert_eq!(message[at..at + 4], key.to_be_bytes(), "at {place}");
+        assert!([&message[..at], &message[at + 4..]].concat() == [9; 2996]);
+        let read = Wr::new(Opcode::Read, &[b.sge(8000, 12)]).to(0, key);
+        b.post_send(&read);
+        b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 50)]).to(12, key).id(2));
+        daemon.pass(MS);
+        b.send_cq.expect(1, Status::Success);
+        b.send_cq.expect(2, Status::Success);
+        assert_eq!(
+            (b.bytes(8000, 12), a.bytes(5000, 50)),
+            (b"data to read".to_vec(), b.bytes(0, 50))
+        );
+        a.post_recv(7, &[a.sge(30_000, 64)]);
+        let response = [&[1, 2][..], &key.to_be_bytes()].concat();
+        b.post_send(&Wr::new(Opcode::Send, &[]).inline(&response).id(3));
+        daemon.pass(MS);
+        b.send_cq.expect(3, Status::Success);
+        let cqe = a.recv_cq.expect(7, Status::Success);
+        assert_eq!((cqe.flags.get(), cqe.key.get()), (cq::Flags::INVALIDATED.bits(), key));
+        b.post_send(&read);
+        daemon.pass(MS);
+        b.send_cq.expect(1, Status::RemAccessErr);
+    }
 }
 
 /// Reactive failure: a refused request stops only the send queue. The connection still carries the

@@ -10,9 +10,8 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::transport::taking::{Protocol, Queue};
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
-use crate::objects::qp::outstanding::{CarriedKey, End, Posted};
+use crate::objects::qp::outstanding::{End, Posted};
 use crate::requests::wqe::SendWqe;
 
 impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
@@ -30,7 +29,7 @@ impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
         let Self { qp, sender, .. } = self;
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.opcode.info().command {
-            match command(here, qp, send, raw) {
+            match local_wr::carried_key(here, qp, send, raw, None) {
                 Ok(command) => posted.command = Some(command),
                 Err(denied) => posted.end = Some(End::Refused(denied)),
             }
@@ -45,20 +44,6 @@ impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
         sender.outstanding.post(posted, raw);
         true
     }
-}
-
-/// Creates the key that a SEND_CMD carries.
-#[cold]
-fn command<H: Host>(
-    here: &TurnContext<'_, H>,
-    qp: &Qp<H>,
-    send: &SendWqe,
-    raw: &[u8],
-) -> Result<CarriedKey, Denied> {
-    let key = local_wr::open_command(here, qp, send, raw)?;
-    let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
-    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
-    Ok(CarriedKey { key, place })
 }
 
 /// Checks the requester's own memory before any packet is sent.

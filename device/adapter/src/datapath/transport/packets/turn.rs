@@ -27,7 +27,7 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::qp::outstanding::{CarriedKey, End};
+use crate::objects::qp::outstanding::End;
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::{Path, Qp, Requester, Responder};
 use crate::slice::{Slice, cost};
@@ -200,8 +200,8 @@ impl<H: Host> Sending<'_, '_, H> {
             side.add_source(here, qp.user(), &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
             side.read::<H>(&here.memory, at, payload).map_err(|_| Denied::Memory)?;
-            if let Some(CarriedKey { key, place }) = posted.command {
-                insert_key(payload, at, place, key.get().to_be_bytes());
+            if let Some(carried) = posted.command {
+                carried.insert(payload, at);
             }
             Ok(())
         });
@@ -225,17 +225,6 @@ impl<H: Host> Sending<'_, '_, H> {
         match ended::complete(self.here, self.qp, &mut self.sender.outstanding) {
             Some(turn) => Err(turn),
             None => Ok(()),
-        }
-    }
-}
-
-/// Writes the part of a command's key that is inside of the bytes of a message from `at` on.
-#[cold]
-fn insert_key(payload: &mut [u8], at: u64, place: u64, key: [u8; 4]) {
-    for (nth, byte) in (0..).zip(key) {
-        let offset = (place + nth).checked_sub(at).and_then(|at| usize::try_from(at).ok());
-        if let Some(to) = offset.and_then(|offset| payload.get_mut(offset)) {
-            *to = byte;
         }
     }
 }

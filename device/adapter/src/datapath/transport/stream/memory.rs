@@ -231,6 +231,9 @@ impl<H: Host> Memory for Reach<'_, H> {
         let mut source = SgList::default();
         source.add_source(&here, self.qp.user(), &posted.send, raw).map_err(|_| Gone)?;
         source.read::<H>(&here.memory, at.into(), into).map_err(|_| Gone)?;
+        if let Some(carried) = posted.command {
+            carried.insert(into, at.into());
+        }
         self.slice.charge_copy(into.len() as u64);
         here.moved(into.len() as u64);
         Ok(())

@@ -64,13 +64,13 @@ pub(crate) fn terminate(send: &SendWqe, refusal: Refusal) -> (Cause, Status) {
     (cause, error_of(outcome(cause)).map_or(Status::FatalErr, |error| error.status))
 }
 
-/// Returns whether a connection can carry a work request. It cannot carry commands, ATOMIC WRITEs,
-/// FLUSHes, or immediate data of SENDs: in iWARP, immediate data is a message that takes a receive
-/// of its own.
+/// Returns whether a connection can carry a work request. It cannot carry ATOMIC WRITEs, FLUSHes,
+/// or immediate data of SENDs: in iWARP, immediate data is a message that takes a receive of its
+/// own.
 pub(crate) fn carries(send: &SendWqe) -> bool {
     let info = send.opcode.info();
     let of_roce = matches!(info.class, Class::AtomicWrite | Class::Flush);
-    !info.command && !of_roce && (send.imm().is_none() || info.class == Class::Write)
+    !of_roce && (send.imm().is_none() || info.class == Class::Write)
 }
 
 /// Sends something to a peer that has not answered for long, so that TCP finds out whether it is

@@ -10,6 +10,7 @@ use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 use super::pair::carries;
 use super::turn::Sending;
 use crate::datapath::inbound::{Operation, Remote};
+use crate::datapath::local_wr;
 use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
@@ -47,8 +48,21 @@ impl<H: Host> Sending<'_, H> {
     /// Passes a message, whose WQE is `raw`, to the stream, and makes it outstanding. Returns
     /// whether the stream can execute it.
     pub(super) fn push(&mut self, send: &SendWqe, raw: &[u8]) -> bool {
-        let posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
+        let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
+        if send.opcode.info().command {
+            let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+            // A message that was being copied has one.
+            let known = self.requester.keys.and_then(|keys| keys.command);
+            match local_wr::carried_key(&here, self.qp, send, raw, known) {
+                Ok(command) => posted.command = Some(command),
+                Err(denied) => posted.end = Some(End::Refused(denied)),
+            }
+        }
+        let is_refused = posted.end.is_some();
         self.streaming.outstanding.post(posted, raw);
+        if is_refused {
+            return false;
+        }
         let request = self.request(send);
         let stream = &mut self.streaming.stream;
         let pushed = request.is_some_and(|request| stream.push(request).is_ok());
