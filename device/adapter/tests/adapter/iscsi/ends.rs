@@ -109,6 +109,30 @@ fn the_end_of_the_stream_completes_a_receive_without_bytes() {
     }
 }
 
+/// The consumer closes its direction: the R2Ts that came before are answered, later ones are not.
+#[test]
+fn r2ts_before_the_end_are_answered() {
+    let mut rig = Rig::new(6, Faults::default(), false);
+    rig.receives(0..8);
+    rig.a.fill(0, &pattern(60_000, 2));
+    rig.post(&write10(60_000), &[rig.a.sge(0, 60_000)], READ);
+    let key = rig.heard().tag();
+    let ask = r2t(key, 0, 60_000);
+    rig.say(&ask);
+    rig.expect(&ask, true, Told::Executed(0, key));
+    rig.a.set_state(State::Sqd);
+    let mut all = Vec::new();
+    while all.len() < 60_000 {
+        all.extend(rig.heard().data);
+    }
+    assert!(all == pattern(60_000, 2));
+    pass(&rig.cable, 10_000_000);
+    rig.say(&ask);
+    rig.expect(&ask, true, Told::Failed(Denied::Full as u32));
+    rig.say(&response(key));
+    rig.expect(&response(key), true, Told::Ended(0, key));
+}
+
 /// Commands end with their QP.
 #[test]
 fn commands_end_with_their_qp() {

@@ -46,6 +46,9 @@ impl<H: Host> ToeTurn<'_, H> {
         if self.qp.has_posted(core.host()) || self.requester.current.is_some() {
             return;
         }
+        if self.toe.session.as_mut().is_some_and(|session| !session.close()) {
+            return;
+        }
         self.toe.sends.finish();
         self.toe.tcp.close();
         if self.toe.outstanding.is_empty() {

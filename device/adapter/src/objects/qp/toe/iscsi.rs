@@ -214,6 +214,8 @@ pub struct Session {
     solicited: VecDeque<Solicited>,
     /// What was counted.
     pub counters: IscsiCounters,
+    /// True if the local direction is closed.
+    is_closed: bool,
     _share: Share,
 }
 
@@ -235,6 +237,7 @@ impl Session {
             una: StreamPos(0),
             solicited: VecDeque::new(),
             counters: IscsiCounters::default(),
+            is_closed: false,
             _share: share,
         }
     }
@@ -242,13 +245,20 @@ impl Session {
     /// Lets an R2T be answered.
     ///
     /// # Errors
-    /// [`Denied::Full`] if too many are not answered yet.
+    /// [`Denied::Full`] if too many are not answered yet, or if the local direction is closed.
     pub fn solicit(&mut self, solicited: Solicited) -> Result<(), Denied> {
-        if self.solicited.len() >= SOLICITED_MAX {
+        if self.is_closed || self.solicited.len() >= SOLICITED_MAX {
             return Err(Denied::Full);
         }
         self.solicited.push_back(solicited);
         Ok(())
+    }
+
+    /// Closes the local direction, so that nothing is added to what leaves. Returns false if R2Ts
+    /// must be answered before.
+    pub fn close(&mut self) -> bool {
+        self.is_closed |= self.solicited.is_empty();
+        self.is_closed
     }
 
     /// Returns whether an R2T can be answered now, if the target has acknowledged all bytes before
