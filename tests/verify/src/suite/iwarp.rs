@@ -9,7 +9,6 @@ const RELIABLE: &str = "iWARP has only QPs of the type RC";
 const STATES: &str = "the connection manager changes the states of QPs of iWARP";
 const ANNEX: &str = "iWARP has no ATOMIC WRITE and no FLUSH";
 const TCP: &str = "TCP has other retries and events";
-const COMMANDS: &str = "connections of iWARP carry no commands";
 const RIGHTS: &str = "QPs of iWARP have all rights; only the rights of regions are checked";
 
 /// Parts of names of cases, and the reasons for which these cases do not run.
@@ -38,7 +37,6 @@ const LACKS: &[(&str, &str)] = &[
     ("counters/receiver_not_ready", TCP),
     ("counters/ack_timeout", TCP),
     ("qp_lacks_right", RIGHTS),
-    ("direct/command/", COMMANDS),
     ("atomics/atomic_write", ANNEX),
     ("flush/", ANNEX),
 ];
