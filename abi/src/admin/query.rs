@@ -152,6 +152,8 @@ bitflags! {
         const KEY_OPTIONS = 1 << 5;
         /// The work requests ATOMIC_WRITE and FLUSH, with RoCE.
         const FLUSH = 1 << 6;
+        /// CLOSE_CONNECTION, with iWARP.
+        const CLOSE_CONNECTION = 1 << 7;
         /// SET_ISCSI, with iWARP, and END_COMMAND.
         const ISCSI = 1 << 8;
         /// The command RESIZE_SRQ.

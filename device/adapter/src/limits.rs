@@ -217,7 +217,7 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_uars: limits.uar.into(),
         max_flows: limits.flows.into(),
         features: match transport {
-            Transport::Roce => DeviceFeatures::all(),
+            Transport::Roce => DeviceFeatures::all().difference(DeviceFeatures::CLOSE_CONNECTION),
             Transport::Iwarp => DeviceFeatures::all().difference(DeviceFeatures::FLUSH),
         }
         .bits()

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `acks` | completions of messages to peers that hold acknowledgements back |
 //! | `closing` | states and events of a connection that is closed by a command |
+//! | `depths` | the numbers of READs that a connection has, and their changes |
 //! | `ends` | how TCP connections end |
 //! | `gaps` | bytes of a TCP connection that arrive after a gap |
 //! | `keys` | keys of messages in TCP connections |
@@ -17,6 +18,7 @@
 
 pub(crate) mod acks;
 pub(crate) mod closing;
+pub(crate) mod depths;
 pub(crate) mod ends;
 pub(crate) mod gaps;
 pub(crate) mod keys;

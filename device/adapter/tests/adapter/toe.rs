@@ -6,6 +6,7 @@
 //! | `completions` | when receives and sends complete |
 //! | `releases` | receives that are not full and that the program asks for |
 //! | `windows` | the window, and receives that are posted late |
+//! | `closing` | CLOSE_CONNECTION, and the states and events of a connection that ends |
 //! | `ends` | how connections end |
 //! | `takeovers` | bytes that the kernel has received, and what is refused |
 //! | `segments` | what segments may have: urgent data, ECN, great lengths, SACK, probes |
@@ -13,6 +14,7 @@
 //! | `random` | random frames and receives |
 
 mod bytes;
+mod closing;
 mod completions;
 mod ends;
 mod random;

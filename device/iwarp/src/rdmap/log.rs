@@ -96,6 +96,11 @@ pub struct Log {
 }
 
 impl Log {
+    /// Lets the log have more messages.
+    pub fn add_room(&mut self, messages: usize) {
+        self.capacity += messages;
+    }
+
     /// Creates a log for `capacity` messages, which begins with a start frame.
     #[must_use]
     pub fn new(frame: &[u8], form: Form, capacity: usize, pool: usize) -> Self {

@@ -47,6 +47,11 @@ impl Responder {
         self.ird = self.ird.min(ird);
     }
 
+    /// Changes the maximum number of pending requests.
+    pub fn change_ird(&mut self, ird: u16) {
+        self.ird = ird;
+    }
+
     /// Checks the number of a request, and whether there is room for it. Changes nothing.
     ///
     /// # Errors

@@ -334,6 +334,22 @@ impl Stream {
         self.agreement.as_ref()
     }
 
+    /// Changes the maximum number of requests of the peer that are served at a time, and of those of
+    /// this end that are outstanding at a time. Returns `false` and changes nothing if a request is
+    /// outstanding whose number changes, or if the peer may still send more than the new number.
+    pub fn change_depths(&mut self, ird: u16, ord: u16) -> bool {
+        let Some(agreement) = &mut self.agreement else { return false };
+        if ord != agreement.ord && !self.requester.may_change_ord(ord)
+            || ird < agreement.ird && self.state == State::Rts
+        {
+            return false;
+        }
+        self.log.add_room(usize::from(ird.saturating_sub(agreement.ird)));
+        (agreement.ird, agreement.ord) = (ird, ord);
+        self.responder.change_ird(ird);
+        self.requester.set_ord(ord)
+    }
+
     /// Returns the private data of the peer's start frame.
     #[must_use]
     pub fn private(&self) -> &[u8] {

@@ -7,6 +7,7 @@
 //! | `memory` | regions and windows |
 //! | `queues` | EQs, CQs and QPs |
 //! | `modify` | MODIFY_QP and QUERY_QP |
+//! | `depths` | MODIFY_QP of the numbers of READs on a connection of iWARP |
 //! | `srq` | SRQs and XRC domains |
 //! | `counters` | counters of the function, and sets of counters |
 //! | `multicast` | ATTACH_MCAST and DETACH_MCAST |
@@ -18,6 +19,7 @@
 
 mod connection;
 mod counters;
+mod depths;
 mod direct;
 mod flows;
 mod inspect;

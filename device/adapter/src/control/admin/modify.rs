@@ -9,7 +9,7 @@ use vrnic_packet::MacAddr;
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Failure, Outcome, bad, queues, zero};
+use super::{Failure, Outcome, bad, depths, queues, zero};
 use crate::adapter::Adapter;
 use crate::datapath::transport::wire::{self, Modified, Refused};
 use crate::host::{HeldMemory, Host, Lane};
@@ -49,6 +49,10 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
         return Err(Status::Unsupported.into());
     }
     let change = Change { from: current, to: next };
+    let stays = matches!(current, State::Rts | State::Sqd) && current == next;
+    if stays && mask.intersects(depths::BOTH) && depths::has_connection(&qp) {
+        return depths::change(&qp, &new, mask);
+    }
     if !transitions::allowed(qp.kind, change, mask) {
         return Err(Status::BadState.into());
     }

@@ -63,6 +63,16 @@ impl Lifecycle {
         self.advance(Stage::Closing);
     }
 
+    /// Records that both directions of a connection without messages are closed.
+    pub fn closed(&mut self) {
+        self.events |= ConnectionEvents::CLOSED;
+    }
+
+    /// Records that a connection without messages has failed while it was being closed.
+    pub fn closed_badly(&mut self) {
+        self.events |= ConnectionEvents::BAD_CLOSE;
+    }
+
     /// Records that TCP has ended.
     pub fn gone(&mut self) {
         self.end(Ending::Abortive);

@@ -15,7 +15,7 @@ pub mod switch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vrnic_abi::connection::{ConnectionStatus, Stage};
+use vrnic_abi::connection::{ConnectionStatus, Ending, RdmaState, Stage};
 use vrnic_packet::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::{Budget, Connection, Share};
@@ -120,11 +120,23 @@ impl<H: Host> Toe<H> {
     /// Returns the state of the connection.
     #[must_use]
     pub fn status(&self) -> ConnectionStatus {
-        let mut status = self.life.bare_status();
+        let bare = self.life.bare_status();
+        let mut status = ConnectionStatus { state: self.state() as u8, ..bare };
         if let Some(session) = &self.session {
             session.describe(&mut status);
         }
         status
+    }
+
+    /// Returns the state as the driver sees it. One direction may be closed for any time.
+    fn state(&self) -> RdmaState {
+        match (self.life.ending(), self.tcp.state()) {
+            (Ending::Graceful, _) => RdmaState::Idle,
+            (Ending::None, TcpState::Established | TcpState::CloseWait) => RdmaState::Rts,
+            (Ending::None, TcpState::Closed) => RdmaState::Error,
+            (Ending::None, _) => RdmaState::Closing,
+            _ => RdmaState::Error,
+        }
     }
 
     /// Returns whether TCP has ended, or only answers late segments.

@@ -17,17 +17,17 @@ use crate::cable::Cable;
 
 const NONE: ConnectionEvents = ConnectionEvents::empty();
 
-fn close(end: &Endpoint, how: Closing) -> Result<Closed, Refused> {
+pub(crate) fn close(end: &Endpoint, how: Closing) -> Result<Closed, Refused> {
     let params = CloseConnection { qpn: end.qpn.into(), how: how as u8, reserved: [0; 3] };
     let CloseResult { closed } = end.guest.command::<command::CloseConnection>(&params)?;
     Ok(Closed::from_raw(closed).expect("a result"))
 }
 
-fn state(end: &Endpoint) -> RdmaState {
+pub(crate) fn state(end: &Endpoint) -> RdmaState {
     RdmaState::from_raw(query(end).state).expect("a state")
 }
 
-fn events(end: &Endpoint) -> ConnectionEvents {
+pub(crate) fn events(end: &Endpoint) -> ConnectionEvents {
     ConnectionEvents::from_bits(query(end).events.get()).expect("events")
 }
 

@@ -85,12 +85,15 @@ fn idle<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>, give_up: bool) -> O
     }
     let host = adapter.host();
     let requester = qp.requester.lock();
-    let Path::Stream(streaming) = &requester.path else { return Err(Status::BadState.into()) };
     let ci = qp.responder.lock().ci;
     let receives = qp.rq.is_some() && host.bar_load32(qp.doorbell.rq_pi()) != ci;
-    let flushed = !qp.has_posted(host) && !receives && streaming.outstanding.is_empty();
-    let gone = streaming.life.stage() == Stage::Gone;
-    let rest = streaming.stream.rest(give_up);
+    let (stage, outstanding, rest) = match &requester.path {
+        Path::Stream(it) => (it.life.stage(), &it.outstanding, it.stream.rest(give_up)),
+        Path::Toe(it) => (it.life.stage(), &it.outstanding, Rest::Reached),
+        _ => return Err(Status::BadState.into()),
+    };
+    let flushed = !qp.has_posted(host) && !receives && outstanding.is_empty();
+    let gone = stage == Stage::Gone;
     drop(requester);
     match rest {
         Rest::Reached if flushed && gone => {

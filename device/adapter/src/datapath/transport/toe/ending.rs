@@ -1,6 +1,7 @@
 //! The end of a connection: by the peer, by an error, or by the program.
 
 use vrnic_abi::connection::{Ending, Stage};
+use vrnic_abi::qp::State;
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState};
 
 use super::turn::ToeTurn;
@@ -23,9 +24,15 @@ impl<H: Host> ToeTurn<'_, H> {
                     // The next turn tells the program.
                     self.qp.schedule(self.network.core());
                 }
-                TcpEvent::Closed => self.toe.closed = true,
+                TcpEvent::Closed => {
+                    self.toe.closed = true;
+                    self.toe.life.closed();
+                }
                 TcpEvent::Ended(TcpEnd::Closed) => {}
                 TcpEvent::Ended(end) => {
+                    if self.qp.state() == State::Sqd {
+                        self.toe.life.closed_badly();
+                    }
                     self.toe.life.tcp_ended(end);
                     self.toe.life.end(Ending::Abortive);
                     self.qp.fail();

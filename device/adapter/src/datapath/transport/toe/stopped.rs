@@ -10,7 +10,7 @@ use crate::objects::qp::outstanding::OUTSTANDING;
 impl<H: Host> ToeTurn<'_, H> {
     /// Handles the failure of a work request or of the stream: only the send queue has stopped, or
     /// the connection ends.
-    pub(super) fn failed(&mut self) -> Turn {
+    pub(super) fn stop_or_finish(&mut self) -> Turn {
         if self.qp.state() == State::Sqe { self.stopped() } else { self.finish() }
     }
 

@@ -125,7 +125,7 @@ impl<H: Host> ToeTurn<'_, H> {
             Some(Next::Later(until)) => wait = Some(until),
             // No operation on a key is offered.
             Some(Next::More | Next::Readers(_)) => more = true,
-            None => return self.failed(),
+            None => return self.stop_or_finish(),
         }
         more |= self.answer();
         if self.qp.state() == State::Sqd {
@@ -134,7 +134,7 @@ impl<H: Host> ToeTurn<'_, H> {
         let sent = self.transmit(now);
         self.exchange();
         if self.complete().is_some() || self.qp.state() == State::Err {
-            return self.failed();
+            return self.stop_or_finish();
         }
         // There may be room for more work requests now.
         more |= self.qp.has_posted(self.network.core().host())
