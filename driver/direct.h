@@ -128,4 +128,67 @@ int vrnic_range_query(struct ib_qp *qp, u32 range, struct vrnic_range_state *sta
  * context. */
 int vrnic_range_done(struct ib_qp *qp, u32 range);
 
+/*
+ * The connection of a queue pair of an iWARP adapter, whoever has made it (docs/streams.md, "How a connection
+ * ends"). The functions return -ENOTCONN without a connection, and -EOPNOTSUPP with RoCE.
+ */
+enum vrnic_connection_status {
+	VRNIC_CONNECTION_IDLE = 0,
+	VRNIC_CONNECTION_RTS = 1,
+	VRNIC_CONNECTION_CLOSING = 2,
+	VRNIC_CONNECTION_TERMINATE = 3,
+	VRNIC_CONNECTION_ERROR = 4,
+};
+
+enum vrnic_connection_events {
+	/* The peer has closed its direction (FIN). */
+	VRNIC_CONNECTION_GRACEFUL_DISCONNECT = 1,
+	/* A reset by either end, or no answer. */
+	VRNIC_CONNECTION_ABORTIVE_DISCONNECT = 2,
+	/* Both directions are closed, without an error. */
+	VRNIC_CONNECTION_CLOSED = 4,
+	/* An error occurred while it was being closed without one. */
+	VRNIC_CONNECTION_BAD_CLOSE = 8,
+	VRNIC_CONNECTION_TERMINATE_SENT = 16,
+	VRNIC_CONNECTION_TERMINATE_RECEIVED = 32,
+	/* The connection has left the adapter. */
+	VRNIC_CONNECTION_RELEASED = 256,
+};
+
+struct vrnic_connection {
+	/* enum vrnic_connection_status */
+	u32 status;
+	/* enum vrnic_connection_events: what has happened so far. */
+	u32 events;
+	/* READs and atomics of the peer that are served at a time, and that are outstanding at a time. */
+	u32 ird;
+	u32 ord;
+};
+
+enum vrnic_connection_end {
+	/* Closes the local direction; -EBUSY with a work request outstanding. */
+	VRNIC_CONNECTION_CLOSE = 1,
+	/* Resets it. */
+	VRNIC_CONNECTION_ABORT = 2,
+	/* Takes it off the adapter as soon as it is closed on both sides, or has ended. */
+	VRNIC_CONNECTION_RELEASE = 3,
+	/* Makes the queue pair, which is in the state ERR, as new (INIT). */
+	VRNIC_CONNECTION_MAKE_IDLE = 4,
+	/* The same, for a client that destroys the queue pair if this is not possible now. */
+	VRNIC_CONNECTION_MAKE_IDLE_NOW = 5,
+};
+
+int vrnic_connection_query(struct ib_qp *qp, struct vrnic_connection *connection);
+/*
+ * Calls changed(context) at once, and whenever the status or the events have changed; NULL: not any more, and
+ * it does not run when this returns. It may sleep, and may use the other functions. It ends with the queue pair.
+ */
+int vrnic_connection_watch(struct ib_qp *qp, void (*changed)(void *context), void *context);
+/*
+ * limit_ms: milliseconds after which a connection that is being closed is reset, at most 60000; zero for the
+ * driver's limit, and of the others. Returns 0, 1 if it is not possible yet (an event follows a RELEASE; ask
+ * again for MAKE_IDLE), or 2 if MAKE_IDLE_NOW has given up.
+ */
+int vrnic_connection_end(struct ib_qp *qp, u32 how, u32 limit_ms);
+
 #endif

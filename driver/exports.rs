@@ -2,18 +2,36 @@
 //! The functions of `direct.h`, for other modules of the kernel; `symbols.c` exports them.
 
 use abi::{
+    connection::{Closing, RdmaState, Stage},
     direct::{Await, MARK_FAILED, MARKS},
     uar::CqState,
 };
-use kernel::{error::from_result, ffi::c_int, prelude::*};
+use kernel::{
+    error::from_result,
+    ffi::{c_int, c_void},
+    prelude::*,
+    sync::Arc,
+};
 
 use crate::{
     bindings,
+    iwarp::Observer,
     rdma::{cq::Cq, lend, qp::Qp},
     verbs::{
-        Ctx, Verbs, cq,
+        Ctx, Verbs, connection, cq,
         direct::{self, Transfer},
     },
+};
+
+/// The event that a connection has left the adapter. The others have the numbers of
+/// [`abi::connection::ConnectionEvents`].
+const EVENT_RELEASED: u32 = bindings::vrnic_connection_events_VRNIC_CONNECTION_RELEASED;
+
+const _: () = {
+    assert!(RdmaState::Error as u32 == bindings::vrnic_connection_status_VRNIC_CONNECTION_ERROR);
+    assert!(
+        Closing::IdleNow as u32 == bindings::vrnic_connection_end_VRNIC_CONNECTION_MAKE_IDLE_NOW
+    );
 };
 
 const _: () = assert!(MARKS == bindings::VRNIC_MARKS);
@@ -161,4 +179,96 @@ unsafe extern "C" fn vrnic_mark(
 unsafe extern "C" fn vrnic_range_done(qp: *mut bindings::ib_qp, range: u32) -> c_int {
     // SAFETY: the caller passes a live queue pair.
     unsafe { call(qp, |ctx, qp| direct::done(ctx, qp, range.into()).map(|()| 0)) }
+}
+
+/// The function by which a kernel client observes a connection.
+struct Callback {
+    changed: unsafe extern "C" fn(*mut c_void),
+    context: *mut c_void,
+}
+
+// SAFETY: `direct.h` demands of clients that the function may be called with the context by any
+// thread.
+unsafe impl Send for Callback {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Callback {}
+
+impl Observer for Callback {
+    fn changed(&self) {
+        // SAFETY: `direct.h` demands that the function may be called with the context until the
+        // client has named another one, or the queue pair is destroyed; it is not called later.
+        unsafe { (self.changed)(self.context) };
+    }
+}
+
+/// Stores the state of a connection in `found`. Returns 0 or a negative error number.
+///
+/// # Safety
+///
+/// As for [`call`]; `found` must be valid.
+#[no_mangle]
+unsafe extern "C" fn vrnic_connection_query(
+    qp: *mut bindings::ib_qp,
+    found: *mut bindings::vrnic_connection,
+) -> c_int {
+    let query = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| {
+        let now = connection::query(ctx, qp)?;
+        let released = now.stage == Stage::Gone as u8;
+        let released = if released { EVENT_RELEASED } else { 0 };
+        let state = bindings::vrnic_connection {
+            status: now.state.into(),
+            events: u32::from(now.events.get()) | released,
+            ird: now.ird.get().into(),
+            ord: now.ord.get().into(),
+        };
+        // SAFETY: the caller passes a valid place.
+        unsafe { found.write(state) };
+        Ok(0)
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, query) }
+}
+
+/// Names the function that is called when a connection has changed, or none. Returns 0 or a
+/// negative error number.
+///
+/// # Safety
+///
+/// As for [`call`]; `changed` must be a function as `direct.h` demands it, or null.
+#[no_mangle]
+unsafe extern "C" fn vrnic_connection_watch(
+    qp: *mut bindings::ib_qp,
+    changed: Option<unsafe extern "C" fn(*mut c_void)>,
+    context: *mut c_void,
+) -> c_int {
+    let watch = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| {
+        let observer: Option<Arc<dyn Observer>> = match changed {
+            Some(changed) => Some(Arc::new(Callback { changed, context }, GFP_KERNEL)?),
+            None => None,
+        };
+        connection::observe(ctx, qp, observer).map(|()| 0)
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, watch) }
+}
+
+/// Ends a connection, or makes its queue pair idle. Returns how far that is, or a negative error
+/// number.
+///
+/// # Safety
+///
+/// As for [`call`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_connection_end(
+    qp: *mut bindings::ib_qp,
+    how: u32,
+    limit_ms: u32,
+) -> c_int {
+    let end = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| {
+        let how = u8::try_from(how).ok().and_then(Closing::from_raw).ok_or(EINVAL)?;
+        // CAST: the enum's number.
+        connection::end(ctx, qp, how, limit_ms).map(|closed| c_int::from(closed as u8))
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, end) }
 }

@@ -19,6 +19,8 @@ const _: () = {
     assert!(bindings::VRNIC_METHOD_START as u16 == uverbs::METHOD_START);
     assert!(bindings::VRNIC_ATTR_START_FROM as u16 == uverbs::ATTR_START_FROM);
     assert!(bindings::VRNIC_ATTR_START_TO as u16 == uverbs::ATTR_START_TO);
+    assert!(bindings::VRNIC_METHOD_CONNECTION as u16 == uverbs::METHOD_CONNECTION);
+    assert!(bindings::VRNIC_ATTR_CONNECTION_QP as u16 == uverbs::ATTR_CONNECTION_QP);
     assert!(bindings::VRNIC_METHOD_QUERY_DM as u16 == uverbs::METHOD_QUERY_DM);
     assert!(bindings::VRNIC_ATTR_RANGE_QP as u16 == uverbs::ATTR_RANGE_QP);
     assert!(bindings::VRNIC_ATTR_RANGE_DM as u16 == uverbs::ATTR_RANGE_DM);
@@ -100,6 +102,25 @@ unsafe extern "C" fn vrnic_method_start(
                 Qp::<Verbs>::lend(to, |_, to| verbs::toe::start(ctx, from, to, user))
             })
         }?;
+        Ok(0)
+    })
+}
+
+/// See `methods.h`.
+///
+/// # Safety
+///
+/// As for [`vrnic_method_range`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_method_connection(
+    qp: *mut bindings::ib_qp,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: the core has found the queue pair, or the opened handle of one, among the objects
+        // of an open context of this driver, keeps it until the method has returned, and passes the
+        // method's payload.
+        unsafe { Qp::<Verbs>::lend_to_user(qp, udata, verbs::connection::run) }?;
         Ok(0)
     })
 }

@@ -12,3 +12,6 @@ EXPORT_SYMBOL_GPL(vrnic_range_arm);
 EXPORT_SYMBOL_GPL(vrnic_range_query);
 EXPORT_SYMBOL_GPL(vrnic_range_done);
 EXPORT_SYMBOL_GPL(vrnic_mark);
+EXPORT_SYMBOL_GPL(vrnic_connection_query);
+EXPORT_SYMBOL_GPL(vrnic_connection_watch);
+EXPORT_SYMBOL_GPL(vrnic_connection_end);

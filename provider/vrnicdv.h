@@ -136,6 +136,77 @@ struct vrnicdv_rdma_attr {
  */
 int vrnicdv_start_rdma(struct ibv_qp *stream, struct ibv_qp *rdma, const struct vrnicdv_rdma_attr *attr);
 
+/* The state of the messages or bytes of a connection. */
+enum vrnicdv_connection_status {
+	/* There are none, or both directions are closed. */
+	VRNICDV_CONNECTION_IDLE = 0,
+	VRNICDV_CONNECTION_RTS = 1,
+	/* This end has closed its direction. */
+	VRNICDV_CONNECTION_CLOSING = 2,
+	/* A Terminate was sent or received, and TCP is being closed. */
+	VRNICDV_CONNECTION_TERMINATE = 3,
+	VRNICDV_CONNECTION_ERROR = 4,
+};
+
+enum vrnicdv_connection_events {
+	/* The peer has closed its direction (FIN). It is told at once, whatever the state is. */
+	VRNICDV_CONNECTION_GRACEFUL_DISCONNECT = 1 << 0,
+	/* A reset by either end, or no answer. */
+	VRNICDV_CONNECTION_ABORTIVE_DISCONNECT = 1 << 1,
+	/* Both directions are closed, without an error. */
+	VRNICDV_CONNECTION_CLOSED = 1 << 2,
+	/* An error occurred while it was being closed without one. */
+	VRNICDV_CONNECTION_BAD_CLOSE = 1 << 3,
+	VRNICDV_CONNECTION_TERMINATE_SENT = 1 << 4,
+	VRNICDV_CONNECTION_TERMINATE_RECEIVED = 1 << 5,
+	/* The connection has left the adapter: vrnicdv_terminate_offload(), or its natural end. */
+	VRNICDV_CONNECTION_RELEASED = 1 << 8,
+};
+
+struct vrnicdv_connection {
+	/* enum vrnicdv_connection_status */
+	uint32_t status;
+	/* enum vrnicdv_connection_events: what has happened since the connection was made. */
+	uint32_t events;
+	/* READs and atomics of the peer that are served at a time, and that are outstanding at a time. */
+	uint32_t ird;
+	uint32_t ord;
+};
+
+/*
+ * The following functions are for queue pairs with VRNICDV_QP_TOE, and those of type IBV_QPT_RC of a device with
+ * iWARP, however they are connected. They return 0 or an errno: ENOTCONN without a connection.
+ */
+int vrnicdv_query_connection(struct ibv_qp *qp, struct vrnicdv_connection *connection);
+
+/*
+ * Has an eventfd(2) signaled at once, and whenever the status or the events of the connection have changed; -1: not
+ * any more. It can be closed at any time, and stays with the connection when another queue pair gets that.
+ */
+int vrnicdv_watch_connection(struct ibv_qp *qp, int eventfd);
+
+/* The longest time limit of vrnicdv_disconnect(). */
+#define VRNICDV_MAX_CLOSE_MS 60000
+
+/*
+ * Closes the local direction (FIN). EBUSY if any work request is outstanding. If the connection is not closed in
+ * both directions after time_limit_ms milliseconds, it is reset; 0: after ten seconds. With abort, it is reset at
+ * once, whatever is outstanding.
+ */
+int vrnicdv_disconnect(struct ibv_qp *qp, bool abort, uint32_t time_limit_ms);
+
+/*
+ * Takes the connection off the adapter, so that its addresses are free, as soon as it is closed in both directions
+ * or has ended. Returns 0 if that is done, or EINPROGRESS: VRNICDV_CONNECTION_RELEASED follows.
+ */
+int vrnicdv_terminate_offload(struct ibv_qp *qp);
+
+/*
+ * Makes a queue pair in the state ERR as new (INIT), when all work requests are flushed and the connection has
+ * left the adapter. Returns 0; EAGAIN before; ECANCELED, if give_up is true, for a caller that then destroys it.
+ */
+int vrnicdv_make_idle(struct ibv_qp *qp, bool give_up);
+
 enum vrnicdv_reservation_reason {
 	VRNICDV_RESERVED = 0,
 	/* The caller may ask again, with at most vrnicdv_reservation.would_do READs or entries. */

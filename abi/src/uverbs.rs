@@ -6,7 +6,7 @@
 //! a further UAR when the context's first is full; the provider maps each UAR once.
 
 use bitflags::bitflags;
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Cqn, Pdn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex};
@@ -54,6 +54,8 @@ payloads! {
     DmResp: offset_of!(DmResp, mmap);
     AttachReq: size_of::<AttachReq>();
     StartReq: size_of::<StartReq>();
+    ConnectionReq: size_of::<ConnectionReq>();
+    ConnectionResp: size_of::<ConnectionResp>();
 }
 
 bitflags! {
@@ -89,6 +91,9 @@ bitflags! {
         const FLUSH = 1 << 12;
         /// [`METHOD_START`], of an iWARP device.
         const START_RDMA = 1 << 13;
+        /// [`METHOD_CONNECTION`], of the device, and changes of the numbers of READs of a
+        /// connection.
+        const CONNECTION = 1 << 14;
         /// [`crate::Key::NULL`], of the device.
         const NULL_KEY = 1 << 17;
         /// [`QpReqFlags::BLOCK_LOOPBACK`], of the device.
@@ -112,6 +117,10 @@ pub const METHOD_START: u16 = METHOD_RANGE + 4;
 pub const ATTR_START_FROM: u16 = (1 << 12) + 2;
 /// Attribute of [`METHOD_START`]: the queue pair that gets it.
 pub const ATTR_START_TO: u16 = ATTR_START_FROM + 1;
+/// A method of queue pairs: a [`ConnectionReq`], answered by a [`ConnectionResp`].
+pub const METHOD_CONNECTION: u16 = METHOD_RANGE + 5;
+/// Attribute of [`METHOD_CONNECTION`]: the queue pair.
+pub const ATTR_CONNECTION_QP: u16 = (1 << 12) + 2;
 /// A method of device memory (`UVERBS_OBJECT_DM`), answered by a [`DmResp`].
 pub const METHOD_QUERY_DM: u16 = 1 << 12;
 /// Attribute of [`METHOD_QUERY_DM`]: the device memory.
@@ -439,6 +448,70 @@ pub struct StartReq {
     pub received: U64,
 }
 
+wire_enum! {
+    /// What a program does with the connection of a queue pair of iWARP.
+    pub enum ConnectionOp: u8 {
+        /// Asks for its state.
+        Query = 0,
+        /// Names the eventfd that is signaled at each change of the state; [`NO_FD`] for none.
+        Watch = 1,
+        /// [`crate::connection::Closing::Graceful`], with a time limit.
+        Close = 2,
+        /// [`crate::connection::Closing::Abortive`].
+        Abort = 3,
+        /// [`crate::connection::Closing::Release`], as soon as that is possible.
+        Release = 4,
+        /// [`crate::connection::Closing::Idle`]; the queue pair is in the state INIT then.
+        Idle = 5,
+        /// [`crate::connection::Closing::IdleNow`]; likewise.
+        IdleNow = 6,
+    }
+}
+
+/// The [`ConnectionReq::fd`] for no eventfd.
+pub const NO_FD: u32 = u32::MAX;
+
+/// Request of [`METHOD_CONNECTION`]. What an operation does not need is zero.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ConnectionReq {
+    /// A [`ConnectionOp`].
+    pub op: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// The descriptor of an eventfd.
+    pub fd: U32,
+    /// Milliseconds until a connection that is being closed is reset. Zero: the driver's limit.
+    pub time_limit_ms: U32,
+    /// Zero.
+    pub reserved2: U32,
+}
+
+/// Response of [`METHOD_CONNECTION`]: the state for [`ConnectionOp::Query`], and how far the others
+/// have come.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ConnectionResp {
+    /// A [`crate::connection::RdmaState`].
+    pub state: u8,
+    /// A [`crate::connection::Stage`].
+    pub stage: u8,
+    /// A [`crate::connection::Ending`].
+    pub ending: u8,
+    /// A [`crate::connection::Closed`].
+    pub closed: u8,
+    /// [`crate::connection::ConnectionEvents`].
+    pub events: U16,
+    /// Zero.
+    pub reserved: U16,
+    /// READs and atomics of the peer that are served at a time, at most.
+    pub ird: U16,
+    /// READs and atomics that are outstanding at a time, at most.
+    pub ord: U16,
+    /// Zero.
+    pub reserved2: U32,
+}
+
 /// Response of [`METHOD_QUERY_DM`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -458,6 +531,7 @@ const _: () = {
 };
 const _: () = assert!(size_of::<DmResp>() == 16 && size_of::<AttachReq>() == 16);
 const _: () = assert!(size_of::<StartReq>() == 24);
+const _: () = assert!(size_of::<ConnectionReq>() == 16 && size_of::<ConnectionResp>() == 16);
 const _: () = assert!(size_of::<RangeReq>() == 24 && size_of::<RangeResp>() == 16);
 const _: () = assert!(size_of::<ContextResp>() == 48);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);

@@ -3,8 +3,25 @@
 
 use abi::{
     Qpn,
-    admin::{ModifyQp, MoveConnection, OpenConnection, QueryConnection, StartRdma, command},
-    connection::{Connection, ConnectionFlags, ConnectionStatus, Received, Role},
+    admin::{
+        CloseConnection,
+        CloseResult,
+        ModifyQp,
+        MoveConnection,
+        OpenConnection,
+        QueryConnection,
+        StartRdma,
+        command, //
+    },
+    connection::{
+        Closed,
+        Closing,
+        Connection,
+        ConnectionFlags,
+        ConnectionStatus,
+        Received,
+        Role, //
+    },
     qp::{Attr, AttrMask, State},
 };
 use kernel::{
@@ -167,6 +184,13 @@ impl Commands {
         self.liveness.execute::<command::QueryConnection>(&params)?;
         let status = (&buffers.status).try_cast::<ConnectionStatus>()?.copy_read();
         Ok(KBox::new(status, GFP_KERNEL)?)
+    }
+
+    /// Closes a connection, or ends it in another way. Returns how far that is.
+    pub(super) fn close(&self, qpn: Qpn, how: Closing) -> Result<Closed> {
+        let params = CloseConnection { qpn, how: how as u8, reserved: [0; 3] };
+        let CloseResult { closed } = self.liveness.execute::<command::CloseConnection>(&params)?;
+        Closed::from_raw(closed).ok_or(EIO)
     }
 
     /// Changes the MACs of the frames of a connection.

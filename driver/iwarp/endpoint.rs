@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One end of a connection. [`responder`] has the part that an accepted connection goes through
-//! until the adapter takes it over, and [`stream`] the handover of a program's socket.
+//! until the adapter takes it over, [`stream`] the handover of a program's socket, and [`closing`]
+//! the end that the owner asks for.
 
 use kernel::{
     impl_has_hr_timer, impl_has_work, new_mutex, new_work,
@@ -16,12 +17,13 @@ use kernel::{
     workqueue::{Work, WorkItem},
 };
 
+mod closing;
 mod responder;
 mod stream;
 
 use self::responder::{Offered, Requesting};
 use super::{
-    Connections,
+    Connections, Observer,
     commands::{Opening, Wishes},
     socket::{Progress, Snapshot, Socket, Watch},
     start,
@@ -55,8 +57,14 @@ pub(super) struct Endpoint {
     work: Work<Self>,
     #[pin]
     timer: HrTimer<Self>,
-    /// True if the request did not arrive in time, or was not answered in time.
+    /// True if the request did not arrive in time, or was not answered in time, or the connection
+    /// was not closed in time.
     late: Atomic<bool>,
+    /// The observer of the connection.
+    #[pin]
+    observer: Mutex<Option<Arc<dyn Observer>>>,
+    /// False if the observer must still be called.
+    told: Atomic<bool>,
 }
 
 /// The states of an endpoint.
@@ -138,6 +146,8 @@ impl Endpoint {
                 work <- new_work!("vrnic::iwarp::Endpoint"),
                 timer <- HrTimer::new(),
                 late: Atomic::new(false),
+                observer <- new_mutex!(None, "vrnic::iwarp::Endpoint::observer"),
+                told: Atomic::new(true),
             }),
             GFP_KERNEL,
         )
@@ -279,8 +289,9 @@ impl Endpoint {
     pub(super) fn check_or_enqueue(self: &Arc<Self>) {
         match self.state.try_lock() {
             Some(mut state) => self.check(&mut state),
-            None => self.enqueue(),
+            None => return self.enqueue(),
         }
+        self.tell();
     }
 
     /// Checks the socket and the state of the connection in the adapter, and acts on what has
@@ -324,13 +335,22 @@ impl Endpoint {
     }
 
     /// Queries the state of the connection in the adapter, and reports changes to the owner.
-    fn ask(&self, taken: &mut Taken<Self>) -> Result {
+    fn ask(self: &Arc<Self>, taken: &mut Taken<Self>) -> Result {
         let commands = &self.connections.commands;
         if !taken.has_ended() && taken.was_touched() {
             taken.take_rejection()?;
             commands.abort(taken.qpn)?;
         }
-        taken.follow(&*commands.query(taken.qpn)?)
+        let status = commands.query(taken.qpn)?;
+        taken.follow(&status)?;
+        if self.press(taken, &status)? {
+            let status = commands.query(taken.qpn)?;
+            if taken.saw(&status) {
+                self.told.store(false, Release);
+            }
+            taken.follow(&status)?;
+        }
+        Ok(())
     }
 
     /// Ends a connection whose state cannot be reported to its owner: the QP must not stay
@@ -353,5 +373,6 @@ impl WorkItem for Endpoint {
 
     fn run(this: Arc<Self>) {
         this.check(&mut this.state.lock());
+        this.tell();
     }
 }

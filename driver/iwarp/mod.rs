@@ -28,7 +28,10 @@ mod taken;
 
 pub(crate) use self::commands::Start;
 
-use abi::Qpn;
+use abi::{
+    Qpn,
+    connection::{Closed, Closing, ConnectionStatus}, //
+};
 use kernel::{
     device, impl_has_work, new_mutex, new_work,
     prelude::*,
@@ -54,6 +57,18 @@ use crate::{
     },
     workqueue::OwnQueue,
 };
+
+/// An object that is told of each change of a connection.
+pub(crate) trait Observer: Send + Sync {
+    /// Called when the state or the events of the connection have changed. May sleep, and may ask
+    /// for the state; must not name another observer.
+    fn changed(&self);
+}
+
+/// Returns the error for callers that name a QP whose state does not allow the command.
+fn without_connection(error: Error) -> Error {
+    if error == EINVAL { ENOTCONN } else { error }
+}
 
 /// The connections and listeners of an RDMA device.
 #[pin_data]
@@ -233,6 +248,49 @@ impl Connections {
         let left = if started.is_ok() { start.from } else { start.to };
         self.endpoints.remove(left, &endpoint);
         started
+    }
+
+    /// Returns the state of a QP's connection.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if it has none, and had none.
+    pub(crate) fn state(&self, qpn: Qpn) -> Result<KBox<ConnectionStatus>> {
+        self.commands.query(qpn).map_err(without_connection)
+    }
+
+    /// Names the observer of a QP's connection, or none.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if it has no connection, and had none.
+    pub(crate) fn observe(&self, qpn: Qpn, observer: Option<Arc<dyn Observer>>) -> Result {
+        self.endpoints.get(qpn).ok_or(ENOTCONN)?.0.observe(observer);
+        Ok(())
+    }
+
+    /// Ends the connection of a QP, or makes the QP idle. A graceful end that takes longer than
+    /// `limit` is an abortive one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if it has no connection, or none in a state in which this is possible; `EBUSY`
+    /// for a graceful end with outstanding work requests.
+    pub(crate) fn end_one(&self, qpn: Qpn, how: Closing, limit: Option<Delta>) -> Result<Closed> {
+        let endpoint = self.endpoints.get(qpn).ok_or(ENOTCONN)?.0;
+        let closed = match how {
+            Closing::Graceful | Closing::Abortive => endpoint.disconnect(how, limit),
+            Closing::Release => endpoint.leave(),
+            Closing::Idle | Closing::IdleNow => endpoint.rest(how),
+        };
+        closed.map_err(without_connection)
+    }
+
+    /// Limits the time in which a connection with messages must be closed. Its owner has closed it.
+    pub(crate) fn closes(&self, qpn: Qpn) {
+        if let Some(endpoint) = self.endpoints.get(qpn) {
+            endpoint.0.closes();
+        }
     }
 
     /// Returns a new endpoint for a QP that is about to connect.

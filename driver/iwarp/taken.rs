@@ -6,7 +6,10 @@ use abi::{
     Qpn,
     connection::{ConnectionStatus, Ending, START_MAX, Stage},
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::hrtimer::{ArcHrTimerHandle, HasHrTimer},
+};
 
 use super::{
     socket::{Macs, Snapshot, Socket, Watch},
@@ -37,16 +40,24 @@ enum Owes {
 
 /// A connection that the adapter has taken over. The socket holds its addresses until the adapter
 /// no longer expects frames of the connection. A `W` is notified of changes of the socket.
-pub(super) struct Taken<W: Watch> {
+pub(super) struct Taken<W: Watch + HasHrTimer<W>> {
     pub(super) qpn: Qpn,
     socket: Option<Socket<W>>,
     /// Its network device, until the owner has got the last event.
     netdev: Option<NetdevRef>,
     snapshot: Snapshot,
     owes: Owes,
+    /// True if it carries bytes.
+    bytes: bool,
+    /// True if it must leave the adapter as soon as possible.
+    pub(super) leaves: bool,
+    /// The time in which it must be closed.
+    pub(super) limit: Option<ArcHrTimerHandle<W>>,
+    /// What the observer may know: stage, state, events.
+    seen: (u8, u8, u16),
 }
 
-impl<W: Watch> Taken<W> {
+impl<W: Watch + HasHrTimer<W>> Taken<W> {
     /// Returns a connection that this end has initiated. The reply must still be reported to its
     /// owner.
     pub(super) fn initiated(
@@ -57,8 +68,7 @@ impl<W: Watch> Taken<W> {
         id: CmId<Connects>,
         names: KBox<(Address, Address)>,
     ) -> Self {
-        let owes = Owes::Reply { id, names };
-        Self { qpn, socket: Some(socket), netdev: Some(netdev), snapshot, owes }
+        Self::new(qpn, netdev, socket, snapshot, Owes::Reply { id, names })
     }
 
     /// Returns a connection that this end has accepted. The event that it is established must still
@@ -70,8 +80,7 @@ impl<W: Watch> Taken<W> {
         snapshot: Snapshot,
         id: CmId<Accepts>,
     ) -> Self {
-        let owes = Owes::Established { id };
-        Self { qpn, socket: Some(socket), netdev: Some(netdev), snapshot, owes }
+        Self::new(qpn, netdev, socket, snapshot, Owes::Established { id })
     }
 
     /// Returns a connection of a program's socket, which carries bytes.
@@ -81,7 +90,43 @@ impl<W: Watch> Taken<W> {
         socket: Socket<W>,
         snapshot: Snapshot,
     ) -> Self {
-        Self { qpn, socket: Some(socket), netdev: Some(netdev), snapshot, owes: Owes::Stream }
+        Self { bytes: true, ..Self::new(qpn, netdev, socket, snapshot, Owes::Stream) }
+    }
+
+    fn new(qpn: Qpn, netdev: NetdevRef, socket: Socket<W>, snapshot: Snapshot, owes: Owes) -> Self {
+        Self {
+            qpn,
+            socket: Some(socket),
+            netdev: Some(netdev),
+            snapshot,
+            owes,
+            bytes: false,
+            leaves: false,
+            limit: None,
+            seen: (0, 0, 0),
+        }
+    }
+
+    /// Records that its other queue pair has it, with messages.
+    pub(super) fn switch(&mut self, to: Qpn) {
+        self.qpn = to;
+        self.bytes = false;
+    }
+
+    /// Returns whether it carries bytes.
+    pub(super) fn is_bytes(&self) -> bool {
+        self.bytes
+    }
+
+    /// Returns whether the observer may not know this state, and counts it as known.
+    pub(super) fn saw(&mut self, status: &ConnectionStatus) -> bool {
+        let now = (status.stage, status.state, status.events.get());
+        core::mem::replace(&mut self.seen, now) != now
+    }
+
+    /// Returns whether no more bytes are exchanged in this state.
+    pub(super) fn is_over(&self, status: &ConnectionStatus) -> bool {
+        status.stage >= Stage::Closed as u8
     }
 
     /// Returns the MACs of the connection's frames if they are others than those that the adapter

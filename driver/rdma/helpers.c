@@ -2,6 +2,7 @@
 /* See helpers.h. */
 
 #include <linux/etherdevice.h>
+#include <linux/eventfd.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
 #include <rdma/ib_addr.h>
@@ -35,6 +36,21 @@ u64 rdma_helper_block_iter_dma_address(struct ib_block_iter *iter)
 size_t rdma_helper_umem_num_dma_blocks(struct ib_umem *umem, unsigned long pgsz)
 {
 	return ib_umem_num_dma_blocks(umem, pgsz);
+}
+
+struct rdma_eventfd *rdma_helper_eventfd_get(int fd)
+{
+	return (struct rdma_eventfd *)eventfd_ctx_fdget(fd);
+}
+
+void rdma_helper_eventfd_signal(struct rdma_eventfd *eventfd)
+{
+	eventfd_signal((struct eventfd_ctx *)eventfd);
+}
+
+void rdma_helper_eventfd_put(struct rdma_eventfd *eventfd)
+{
+	eventfd_ctx_put((struct eventfd_ctx *)eventfd);
 }
 
 struct ib_udata *rdma_helper_bundle_udata(struct uverbs_attr_bundle *bundle)

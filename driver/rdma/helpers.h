@@ -14,6 +14,8 @@
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
+struct rdma_eventfd;
+
 struct ib_device *rdma_helper_alloc_device(size_t size);
 struct ib_udata *rdma_helper_bundle_udata(struct uverbs_attr_bundle *bundle);
 void rdma_helper_umem_block_iter_start(struct ib_block_iter *iter, struct ib_umem *umem,
@@ -32,6 +34,11 @@ int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct
 u8 rdma_helper_port_state(struct net_device *netdev);
 /* Writes the name of a device to IFNAMSIZ bytes. */
 void rdma_helper_netdev_name(struct net_device *netdev, char *out);
+/* Returns the eventfd of the calling process, or an error pointer. */
+struct rdma_eventfd *rdma_helper_eventfd_get(int fd);
+/* Can be called in any context. */
+void rdma_helper_eventfd_signal(struct rdma_eventfd *eventfd);
+void rdma_helper_eventfd_put(struct rdma_eventfd *eventfd);
 /* Copies the MAC of an Ethernet device to 6 bytes. */
 void rdma_helper_netdev_mac(const struct net_device *netdev, u8 *out);
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev);

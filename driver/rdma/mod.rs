@@ -23,6 +23,7 @@
 //! | [`wr`], [`recv_wr`] | work requests of kernel clients |
 //! | [`own_wr`] | send work requests that a driver has beside those of verbs |
 //! | `lend` | queue pairs that other modules of the kernel name |
+//! | [`eventfd`] | eventfds of processes |
 //! | [`gid`] | GID table entries |
 //! | [`iwcm`] | the connection manager of iWARP devices |
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
@@ -44,6 +45,7 @@ pub(crate) mod device;
 pub(crate) mod dm;
 pub(crate) mod driver;
 pub(crate) mod event;
+pub(crate) mod eventfd;
 pub(crate) mod flow;
 pub(crate) mod gid;
 pub(crate) mod iwcm;

@@ -239,6 +239,9 @@ unsafe fn cq_from_raw<'a, T: Driver>(raw: *mut bindings::ib_cq) -> Option<&'a Cq
 pub(crate) struct NewQp<D> {
     /// Its number.
     pub(crate) number: u32,
+    /// Its port, if it is on one from the beginning. `rdma resource show` leaves queue pairs
+    /// without a port out.
+    pub(crate) port: Option<u32>,
     /// The driver's part.
     pub(crate) driver: D,
 }

@@ -85,6 +85,11 @@ impl QpAttrMask {
     pub(crate) const PORT: Self = Self(bindings::ib_qp_attr_mask_IB_QP_PORT);
     /// [`QpValues::rate_limit`].
     pub(crate) const RATE_LIMIT: Self = Self(bindings::ib_qp_attr_mask_IB_QP_RATE_LIMIT);
+    /// [`QpValues::max_rd_atomic`] and [`QpValues::max_dest_rd_atomic`].
+    pub(crate) const DEPTHS: Self = Self(
+        bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC
+            | bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
+    );
     /// The attributes of the specification.
     const STANDARD: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS;
 
@@ -106,6 +111,11 @@ impl QpAttrMask {
     /// Returns these without `other`.
     pub(crate) fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    /// Returns whether none is named.
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
     }
 
     /// Returns whether all of `other` are named.

@@ -99,6 +99,7 @@ fn answer(
     let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
     features.set(Features::TOE, iwarp);
     features.set(Features::START_RDMA, iwarp);
+    features.set(Features::CONNECTION, iwarp && caps.has(DeviceFeatures::CLOSE_CONNECTION));
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index,

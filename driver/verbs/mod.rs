@@ -18,12 +18,14 @@
 //! | [`flow`] | flow rules of queue pairs of raw packets |
 //! | [`wq`] | work queues, over which queue pairs of raw packets spread frames |
 //! | [`iwcm`] | connections of iWARP, and references to queue pairs |
+//! | [`connection`] | the states of those connections, and how their owners end them |
 //! | [`toe`] | queue pairs of TCP streams, which get the connections of sockets |
 //! | [`creator`] | the process that has created a queue pair, which alone may connect it by iWARP |
 //! | [`describe`] | the driver's part of `rdma resource show` |
 //! | [`post`], [`poll`], [`consumer`] | queues of kernel clients |
 
 mod ah;
+pub(crate) mod connection;
 mod consumer;
 mod context;
 mod counters;

@@ -22,7 +22,7 @@ pub(super) mod kernel;
 mod modify;
 pub(super) mod modify_command;
 pub(super) mod params;
-mod rnic;
+pub(super) mod rnic;
 pub(super) mod user;
 
 use self::{
@@ -31,6 +31,7 @@ use self::{
     user::UserQp,
 };
 use super::{Ctx, Verbs, creator::Creator, range_end, xrc};
+use crate::pairing::PORT;
 use crate::rdma::{
     self, Device,
     attr::Protocol,
@@ -160,7 +161,9 @@ impl QpOperations for Verbs {
         let shares = init.srq().is_some();
         let creator = user.map(|_| Creator::current());
         let driver = Qp { qpn, state, cap, sq_sig_all, creator, shares, queues };
-        Ok(NewQp { number: qpn.get(), driver })
+        // Others get it with the state INIT, which a queue pair of a stream has from the beginning.
+        let port = (kind == QpType::DRIVER).then_some(PORT);
+        Ok(NewQp { number: qpn.get(), port, driver })
     }
 
     fn modify_qp(

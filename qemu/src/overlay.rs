@@ -16,13 +16,15 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 13] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
+    "vrnicdv_proxy",
     "vrnicdv_switch",
     "vrnic_attach",
     "vrnic_dial",
+    "vrnic_ends",
     "vrnic_frames",
     "vrnic_import",
     "vrnic_renumber",

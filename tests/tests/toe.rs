@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         switch("rdma_after_bytes", "", ""),
         switch("late_first_receive_of_the_server", "late 1500", ""),
         switch("late_first_receive_of_the_client", "", "late 1500"),
+        Case::new("ends", |pair| leaves_nothing(pair, ends)),
+        Case::new("shown_by_rdma", |pair| leaves_nothing(pair, shown)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
     ];
     let files = match modules::files(&NETEM) {
@@ -198,6 +200,28 @@ fn refused(pair: &Pair) -> Result<()> {
     let output = pair.a.agent().run(&command, LONG_TIMEOUT)?;
     stop(server)?;
     ensure!(output.ok() && output.stdout == "all were refused\n", "{}", said(&output));
+    Ok(())
+}
+
+/// Both ends have queue pairs, and end connections in each way.
+fn ends(pair: &Pair) -> Result<()> {
+    let other = pair.b.agent().start(&format!("exec vrnic_ends {PORT}"))?;
+    let command = format!("vrnic_ends {} {PORT}", pair.b.ip());
+    let ended = pair.a.agent().run(&command, LONG_TIMEOUT)?;
+    let other = if ended.ok() { other.wait(SHORT_TIMEOUT)? } else { stop(other)? };
+    let said = format!("a: {}; b: {}", said(&ended), said(&other));
+    ensure!(ended.stdout == "all ended\n" && other.stdout == ended.stdout, "{said}");
+    Ok(())
+}
+
+/// The queue pair of a server is among those of the device.
+fn shown(pair: &Pair) -> Result<()> {
+    let server = serve(pair, "push")?;
+    settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;
+    let shown = pair.b.check("rdma resource show qp -d", SHORT_TIMEOUT);
+    stop(server)?;
+    let shown = shown?;
+    ensure!(shown.lines().any(|line| line.contains("comm vrnicdv_echo")), "{shown}");
     Ok(())
 }
 

@@ -53,7 +53,7 @@ impl Endpoint {
             return Err(ENOTCONN);
         }
         self.connections.commands.start(start)?;
-        taken.qpn = start.to;
+        taken.switch(start.to);
         drop(state);
         self.enqueue();
         Ok(())

@@ -189,6 +189,11 @@ impl<T: Operations> VTable<T> {
                 })
             };
             let new = created.inspect_err(|_| link.revoke())?;
+            if let Some(port) = new.port {
+                // SAFETY: the core has set the field before, and only this call knows the queue
+                // pair.
+                unsafe { (*qp).port = port };
+            }
             // The core sets the event handler of an XRC target after this.
             if init.kind() != QpType::XRC_TGT {
                 link.open();

@@ -45,7 +45,12 @@ pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr<'_>, mask: QpA
     }
     change(ctx, qp, &encoded, AttrMask::from_bits(mask.bits()).ok_or(EOPNOTSUPP)?, to)?;
     *state = to;
-    if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
+    if to == QpState::Reset { forget(ctx, qp) } else { Ok(()) }
+}
+
+/// Empties the queues of a kernel client's queue pair that was reset.
+pub(super) fn forget(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result {
+    if let Queues::Kernel(queues) = &qp.queues {
         for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
             cq.kernel()?.purge(qp.qpn)?;
         }

@@ -8,11 +8,13 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`connection`] | the states of TCP connections, and their ends |
 //! | [`stream`] | queue pairs of TCP streams |
 //! | [`transfer`] | direct transfers: address ranges and marks |
 //!
-//! `unsafe` is confined to `crate`, [`stream`] and [`transfer`].
+//! `unsafe` is confined to `crate`, [`connection`], [`stream`] and [`transfer`].
 
+pub mod connection;
 pub mod stream;
 pub mod transfer;
 

@@ -7,9 +7,10 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_abi as abi;
 use vrnic_abi::uverbs::{
-    ATTR_ATTACH_QP, ATTR_QUERY_DM, ATTR_RANGE_DM, ATTR_RANGE_QP, ATTR_START_FROM, ATTR_START_TO,
-    AttachReq, ContextResp, DmResp, METHOD_ATTACH, METHOD_QUERY_DM, METHOD_RANGE, METHOD_START,
-    RangeReq, RangeResp, StartReq,
+    ATTR_ATTACH_QP, ATTR_CONNECTION_QP, ATTR_QUERY_DM, ATTR_RANGE_DM, ATTR_RANGE_QP,
+    ATTR_START_FROM, ATTR_START_TO, AttachReq, ConnectionReq, ConnectionResp, ContextResp, DmResp,
+    METHOD_ATTACH, METHOD_CONNECTION, METHOD_QUERY_DM, METHOD_RANGE, METHOD_START, RangeReq,
+    RangeResp, StartReq,
 };
 
 use super::bindings as c;
@@ -191,6 +192,27 @@ pub(super) unsafe fn start(
     call.input(c::UVERBS_ATTR_UHW_IN as u16, request);
     // SAFETY: the context is open as long as its queue pairs are live; the request is here.
     unsafe { call.run(fd) }
+}
+
+/// Carries out a request about the connection of a queue pair.
+///
+/// # Safety
+/// The queue pair must be live.
+pub(super) unsafe fn connection(
+    qp: *mut c::ibv_qp,
+    request: &ConnectionReq,
+) -> Result<ConnectionResp, Errno> {
+    let mut response = ConnectionResp::default();
+    let mut call = Call::new(c::UVERBS_OBJECT_QP, METHOD_CONNECTION);
+    // SAFETY: the caller passes a live queue pair, whose context is live too.
+    let (fd, handle) = unsafe { ((*(*qp).context).cmd_fd, (*qp).handle) };
+    call.object(ATTR_CONNECTION_QP, handle);
+    // CAST: small numbers.
+    call.input(c::UVERBS_ATTR_UHW_IN as u16, request);
+    call.output(c::UVERBS_ATTR_UHW_OUT as u16, &mut response);
+    // SAFETY: the context is open as long as its queue pair is live; request and room are here.
+    unsafe { call.run(fd) }?;
+    Ok(response)
 }
 
 /// Returns the length of device memory, and the offset by which it is mapped.

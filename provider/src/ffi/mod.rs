@@ -18,7 +18,7 @@
 //! | [`flow`], [`wq`] | flows of queue pairs of raw packets; work queues, over which they spread frames |
 //! | [`post`], [`datagram`], [`raw`], [`poll`] | the data path |
 //! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
-//! | [`dv`], [`dv_range`], [`dv_await`], [`dv_stream`] | direct verbs (`vrnicdv.h`) |
+//! | [`dv`], [`dv_range`], [`dv_await`], [`dv_stream`], [`dv_connection`] | direct verbs (`vrnicdv.h`) |
 //! | [`ioctl`] | calls into the kernel that libibverbs does not make |
 //!
 //! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
@@ -37,6 +37,7 @@ mod dm;
 mod driver;
 mod dv;
 mod dv_await;
+mod dv_connection;
 mod dv_range;
 mod dv_stream;
 mod environment;
