@@ -16,7 +16,7 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
@@ -25,6 +25,7 @@ const PROGRAMS: [&str; 13] = [
     "vrnic_attach",
     "vrnic_dial",
     "vrnic_ends",
+    "vrnic_flow",
     "vrnic_frames",
     "vrnic_import",
     "vrnic_renumber",

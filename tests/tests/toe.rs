@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::adapter::Transport;
-use vrnic_qemu::agent::Running;
+use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{COUNTERS, LONG_TIMEOUT, SHORT_TIMEOUT, said, settles, stop};
@@ -15,6 +15,9 @@ use vrnic_tests::rules::{self, fault, hits};
 
 /// The port of the server.
 const PORT: u16 = 7480;
+/// The ports of the proxies that clients and other proxies connect to.
+const ENTRANCE: u16 = 7481;
+const EXIT: u16 = 7482;
 /// The kernel module that drops packets to simulate losses.
 const NETEM: [&str; 1] = ["sch_netem"];
 /// Fault rules of the daemon for packets of the adapter.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         switch("late_first_receive_of_the_server", "late 1500", ""),
         switch("late_first_receive_of_the_client", "", "late 1500"),
         Case::new("ends", |pair| leaves_nothing(pair, ends)),
+        Case::new("proxy", |pair| leaves_nothing(pair, proxy)),
         Case::new("shown_by_rdma", |pair| leaves_nothing(pair, shown)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
     ];
@@ -212,6 +216,41 @@ fn ends(pair: &Pair) -> Result<()> {
     let said = format!("a: {}; b: {}", said(&ended), said(&other));
     ensure!(ended.stdout == "all ended\n" && other.stdout == ended.stdout, "{said}");
     Ok(())
+}
+
+/// A client in guest a has its bytes forwarded by a proxy in guest b, as messages to a proxy in guest
+/// a, and from there to the server in guest b. It may close first or last, and reset.
+fn proxy(pair: &Pair) -> Result<()> {
+    let (a, b) = (pair.a.ip(), pair.b.ip());
+    let exit = pair.a.agent().start(&format!("exec vrnicdv_proxy exit {EXIT} {b} {PORT}"))?;
+    let entrance = pair.b.agent().start(&format!("exec vrnicdv_proxy {ENTRANCE} {a} {EXIT}"))?;
+    let through = |server: &str, client: &str| -> Result<(Output, Output)> {
+        let server = pair.b.agent().start(&format!("exec {server}"))?;
+        settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;
+        let asked = pair.a.agent().run(client, LONG_TIMEOUT)?;
+        Ok((asked, server.wait(SHORT_TIMEOUT)?))
+    };
+    let echoed = |options: &str, client: &str, wanted: [&str; 2]| -> Result<()> {
+        let client = format!("vrnic_tcp {b} {ENTRANCE} {client}");
+        let (asked, served) = through(&format!("vrnicdv_echo {PORT} {options}"), &client)?;
+        let said = format!("the client: {}; the server: {}", said(&asked), said(&served));
+        ensure!([asked.stdout, served.stdout] == wanted.map(str::to_owned), "{said}");
+        Ok(())
+    };
+    let all = ["compared 2000000 bytes\n", "answered 2000000 bytes\n"];
+    let run = || -> Result<()> {
+        settles(&pair.a, &format!("ss -ltn | grep -q :{EXIT}"), 10)?;
+        settles(&pair.b, &format!("ss -ltn | grep -q :{ENTRANCE}"), 10)?;
+        echoed("push", "2000000", all)?;
+        echoed("push", "2000000 last", all)?;
+        echoed("push", "5 last", ["compared 5 bytes\n", "answered 5 bytes\n"])?;
+        echoed("push", "0", ["compared 0 bytes\n", "answered 0 bytes\n"])?;
+        let reset = "the client has reset the connection\n";
+        echoed("push", "2000000 reset", ["", reset])
+    };
+    let forwarded = run();
+    let stopped = [stop(entrance)?, stop(exit)?];
+    forwarded.map_err(|error| error.context(stopped.map(|it| said(&it)).join("; ")))
 }
 
 /// The queue pair of a server is among those of the device.

@@ -7,6 +7,7 @@
 //! | [`host`] | what the machine itself can do: memcpy, the three-thread relay |
 //! | [`machine`] | what a reader has to know of the machine |
 //! | [`native`] | the harness that measures the daemon without guests |
+//! | [`streams`] | one TCP stream by queue pairs, and by sockets of the guests' kernels |
 //! | [`results`] | figures |
 //! | [`goals`] | the ratios that are quoted, and what is aimed at |
 //! | [`json`] | the results as JSON |
@@ -24,6 +25,7 @@ mod markdown;
 mod native;
 mod plan;
 mod results;
+mod streams;
 
 use std::fs;
 use std::path::PathBuf;
@@ -89,6 +91,11 @@ struct Args {
     #[arg(long)]
     wire: bool,
 
+    /// Measure only one TCP stream between two guests: by queue pairs, and by sockets of the guests'
+    /// kernels
+    #[arg(long)]
+    streams: bool,
+
     /// Path of siw.ko for the guests' kernel; scripts/bench builds it
     #[arg(long, value_name = "FILE", hide = true)]
     siw: Option<PathBuf>,
@@ -103,6 +110,10 @@ impl Args {
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
+    if args.streams {
+        print!("{}", streams::measure()?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let results = measure(&args)?;
     print!("{}", markdown::report(&results, &args.devices, &args.sizes, args.charts.is_some()));
     if let Some(file) = &args.json {

@@ -4,7 +4,7 @@
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc, time::Delta};
 
 use crate::{
-    DEPTH, NAME,
+    DEPTH, NAME, ends,
     kclient::{
         cm::Id,
         connection::{Connection, SEGMENTS},
@@ -31,8 +31,17 @@ struct Desk {
     incoming: Arc<Mapped>,
 }
 
+/// What the client does with each connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    /// Requests.
+    pub(crate) rounds: u32,
+    /// True to close it by functions of the adapter.
+    pub(crate) closes: bool,
+}
+
 /// Connects to the server at `peer` and moves data.
-pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
+pub(crate) fn run(peer: u32, port: u16, effort: Effort, poll: Poll) -> Result {
     let mut spare = KVec::new();
     for _ in 0..DEPTH - 1 {
         spare.push(Request::new()?, GFP_KERNEL)?;
@@ -51,7 +60,7 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
     };
     let region = connection.region(Memory::new(SEGMENTS as usize, PAGE_SIZE)?)?;
     let mut result = Ok(());
-    for sequence in 1..=u64::from(rounds) {
+    for sequence in 1..=u64::from(effort.rounds) {
         result = round(&connection, &desk, &region, sequence);
         if result.is_ok() && connection.id().has_ended() {
             result = Err(ECONNRESET);
@@ -59,6 +68,9 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
         if result.is_err() {
             break;
         }
+    }
+    if effort.closes {
+        result = result.and_then(|()| ends::close(&connection));
     }
     let drained = finish(&connection, &desk);
     result.and(drained)

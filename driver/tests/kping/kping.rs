@@ -11,20 +11,23 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`client`], [`server`] | the two sides |
+//! | [`ends`] | the end of a connection by the adapter's own functions |
 //! | [`message`] | their messages |
 //! | [`pattern`] | the data |
 //!
-//! `unsafe` is confined to [`kclient`].
+//! `unsafe` is confined to [`ends`] and [`kclient`].
 
 use kclient;
 use kernel::{prelude::*, str::CStr};
 
 mod client;
+mod ends;
 mod message;
 mod pattern;
 mod server;
 
 use crate::{
+    client::Effort,
     kclient::{cq::Poll, server::Running},
     server::Server,
 };
@@ -44,8 +47,10 @@ impl kernel::Module for Module {
             0 => Ok(Self(Some(Running::start(Server(Poll::Softirq), port, NAME)?))),
             peer => {
                 let rounds = module_parameters::rounds.value();
+                let closes = module_parameters::closes.value() != 0;
+                let effort = Effort { rounds, closes };
                 for poll in [Poll::Softirq, Poll::Workqueue, Poll::Direct] {
-                    client::run(peer, port, rounds, poll).inspect_err(|error| {
+                    client::run(peer, port, effort, poll).inspect_err(|error| {
                         pr_err!("the test with completions by {poll:?} failed: {error:?}\n");
                     })?;
                     pr_info!("the data of {rounds} rounds with completions by {poll:?} is right\n");
@@ -74,6 +79,10 @@ module! {
         rounds: u32 {
             default: 50,
             description: "Requests over each connection",
+        },
+        closes: u32 {
+            default: 0,
+            description: "1 to have the client close its connections by functions of the adapter, with iWARP",
         },
     },
 }

@@ -26,12 +26,14 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Kernel clients of both guests move data by fast registration, READ, WRITE and SEND with
-/// invalidation.
+/// invalidation. They end their connections by the connection manager, or by the functions of
+/// `direct.h` before.
 fn kernel_clients(pair: &mut Pair) -> Result<()> {
-    for (client, server) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+    for (client, server, closes) in [(&pair.a, &pair.b, 0), (&pair.b, &pair.a, 1)] {
         server.check("insmod /vrnic/vrnic_kping.ko", SHORT_TIMEOUT)?;
         let peer: Ipv4Addr = server.ip().parse()?;
-        let load = format!("insmod /vrnic/vrnic_kping.ko peer={} rounds={ROUNDS}", u32::from(peer));
+        let options = format!("peer={} rounds={ROUNDS} closes={closes}", u32::from(peer));
+        let load = format!("insmod /vrnic/vrnic_kping.ko {options}");
         let said = client
             .check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG_TIMEOUT)?;
         ensure!(said.matches("rounds with completions by").count() == 3, "it says: {said}");

@@ -1,6 +1,6 @@
 //! The state of a QP that gets the TCP connection of a TOE QP as soon as RDMA begins on it.
 
-use vrnic_abi::connection::{ConnectionStatus, Ending};
+use vrnic_abi::connection::{ConnectionStatus, Ending, RdmaState};
 
 use super::lifecycle::Lifecycle;
 use super::peer::{Peer, WeakPeer};
@@ -25,7 +25,9 @@ impl<H: Host> Promise<H> {
     /// Returns the state of the connection.
     #[must_use]
     pub fn status(&self) -> ConnectionStatus {
-        self.life.bare_status()
+        let failed = self.life.ending() != Ending::None;
+        let state = if failed { RdmaState::Error } else { RdmaState::Idle };
+        ConnectionStatus { state: state as u8, ..self.life.bare_status() }
     }
 
     /// Returns the QP that has the connection, if it still exists.
