@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One end of a connection. [`responder`] has the part that an accepted connection goes through
-//! until the adapter takes it over, [`stream`] the handover of a program's socket, and [`closing`]
-//! the end that the owner asks for.
+//! One end of a connection.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`responder`] | an accepted connection until the adapter takes it over |
+//! | [`stream`] | the handover of a program's socket |
+//! | [`closing`] | the end that the owner asks for, and the observer of the state |
 
 use kernel::{
     impl_has_hr_timer, impl_has_work, new_mutex, new_work,

@@ -29,14 +29,32 @@ static struct ibv_qp *make_toe(struct side *side)
 		.send_cq = side->cq, .recv_cq = side->cq, .qp_type = IBV_QPT_DRIVER,
 		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
-	struct vrnicdv_qp_attr attr = { .flags = VRNICDV_QP_TOE };
+	struct vrnicdv_qp_attr attr = { .flags = VRNICDV_QP_TOE | VRNICDV_QP_PUSH };
 	struct ibv_qp *qp = vrnicdv_create_qp(side->pd, &init, &attr);
 
 	need(qp != NULL, "vrnicdv_create_qp");
 	return qp;
 }
 
-/* Connects the queue pair to the other side, and watches the connection. */
+static void receive(struct side *side, struct ibv_qp *qp, uint64_t id)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, sizeof(memory), side->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	expect(ibv_post_recv(qp, &wr, &bad), 0, "ibv_post_recv");
+}
+
+static void send_bytes(struct side *side, struct ibv_qp *qp, uint64_t id)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, 100, side->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	expect(ibv_post_send(qp, &wr, &bad), 0, "ibv_post_send");
+}
+
+/* Connects the queue pair to the other side, and watches the connection. The one that connects waits until the
+ * other one has the connection. */
 static void meet(struct side *side)
 {
 	int error = ECONNREFUSED;
@@ -48,6 +66,11 @@ static void meet(struct side *side)
 		need(error == 0 || error == ECONNREFUSED, "vrnicdv_connect_stream");
 		usleep(error ? 100000 : 0);
 	}
+	if (listener)
+		send_bytes(side, side->qp, 9);
+	else
+		receive(side, side->qp, 9);
+	completion(side, 9, IBV_WC_SUCCESS, 0);
 	if (watch)
 		close(watch);
 	watch = eventfd(0, EFD_NONBLOCK);
@@ -81,23 +104,6 @@ static void reach(struct ibv_qp *qp, uint32_t status, uint32_t events)
 	fprintf(stderr, "%s: state %u with events %x, not %u with %x\n", now, found.status, found.events, status,
 		events);
 	exit(1);
-}
-
-static void receive(struct side *side, struct ibv_qp *qp, uint64_t id)
-{
-	struct ibv_sge sge = { (uintptr_t)memory, sizeof(memory), side->mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 }, *bad;
-
-	expect(ibv_post_recv(qp, &wr, &bad), 0, "ibv_post_recv");
-}
-
-static void send_bytes(struct side *side, struct ibv_qp *qp, uint64_t id)
-{
-	struct ibv_sge sge = { (uintptr_t)memory, 100, side->mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
-
-	expect(ibv_post_send(qp, &wr, &bad), 0, "ibv_post_send");
 }
 
 /* Makes the queue pair as new: its connection has ended, or is about to end. */
@@ -285,6 +291,7 @@ int main(int argc, char **argv)
 	expect(vrnicdv_make_idle(side.qp, true), ENOTCONN, "making a new one idle");
 	for (int nth = 0; nth < CASES; nth++) {
 		now = names[nth];
+		fprintf(stderr, "%s\n", now);
 		meet(&side);
 		cases[nth](&side, !listener);
 	}

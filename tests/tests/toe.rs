@@ -218,8 +218,8 @@ fn ends(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// A client in guest a has its bytes forwarded by a proxy in guest b, as messages to a proxy in guest
-/// a, and from there to the server in guest b. It may close first or last, and reset.
+/// A client in guest a has its bytes forwarded by a proxy in guest b, as messages to a proxy in
+/// guest a, and from there to the server in guest b. It may close first or last, and reset.
 fn proxy(pair: &Pair) -> Result<()> {
     let (a, b) = (pair.a.ip(), pair.b.ip());
     let exit = pair.a.agent().start(&format!("exec vrnicdv_proxy exit {EXIT} {b} {PORT}"))?;
@@ -253,11 +253,12 @@ fn proxy(pair: &Pair) -> Result<()> {
     forwarded.map_err(|error| error.context(stopped.map(|it| said(&it)).join("; ")))
 }
 
-/// The queue pair of a server is among those of the device.
+/// The queue pair of a server is among those of the device, for those who ask for details of the
+/// driver: the core shows those of driver types to nobody else.
 fn shown(pair: &Pair) -> Result<()> {
     let server = serve(pair, "push")?;
     settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;
-    let shown = pair.b.check("rdma resource show qp -d", SHORT_TIMEOUT);
+    let shown = pair.b.check("rdma -dd resource show qp", SHORT_TIMEOUT);
     stop(server)?;
     let shown = shown?;
     ensure!(shown.lines().any(|line| line.contains("comm vrnicdv_echo")), "{shown}");

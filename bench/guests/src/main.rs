@@ -91,7 +91,7 @@ struct Args {
     #[arg(long)]
     wire: bool,
 
-    /// Measure only one TCP stream between two guests: by queue pairs, and by sockets of the guests'
+    /// Measure only one TCP stream between two guests: by queue pairs, and by sockets of their
     /// kernels
     #[arg(long)]
     streams: bool,

@@ -134,8 +134,8 @@ impl Requester {
         false
     }
 
-    /// Returns whether the maximum number of outstanding READs and atomics may become this one: none
-    /// is outstanding, nor is one posted that could never be sent.
+    /// Returns whether the maximum number of outstanding READs and atomics may become this one:
+    /// none is outstanding, nor is one posted that could never be sent.
     #[must_use]
     pub fn may_change_ord(&self, ord: u16) -> bool {
         let asks = || self.items.iter().any(|item| item.request.work.has_answer());

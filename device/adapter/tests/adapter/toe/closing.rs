@@ -1,7 +1,7 @@
 //! CLOSE_CONNECTION, and the states and events of a connection that carries bytes.
 
 use vrnic_abi::admin;
-use vrnic_abi::connection::{Closed, Closing, ConnectionEvents, RdmaState, Stage};
+use vrnic_abi::connection::{Closed, Closing, ConnectionEvents, Ending, RdmaState, Stage};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_simlink::Faults;
@@ -11,7 +11,7 @@ use vrnic_testdriver::stream;
 
 use super::{END, cable, connected, pass, received, send, sent, wait};
 use crate::streams::closing::{close, events, state};
-use crate::streams::ends::{connection_events, reach, stage};
+use crate::streams::ends::{connection_events, ending, reach, stage};
 
 const MS: u64 = 1_000_000;
 const NONE: ConnectionEvents = ConnectionEvents::empty();
@@ -66,6 +66,19 @@ fn a_reset_is_told_to_the_peer() {
     reach(&cable, &b, Stage::Gone);
     assert_eq!((state(&a), state(&b)), (RdmaState::Error, RdmaState::Error));
     assert_eq!(events(&b), ConnectionEvents::ABORTIVE_DISCONNECT);
+}
+
+/// The peer has closed its direction, and resets the connection later. That is no graceful end.
+#[test]
+fn a_reset_behind_the_end_of_the_peer_is_an_error() {
+    let cable = cable(5, Faults::default());
+    let (a, b) = connected(&cable, false);
+    assert_eq!(close(&a, Closing::Graceful), Ok(Closed::Done));
+    pass(&cable, MS);
+    assert_eq!(close(&a, Closing::Abortive), Ok(Closed::Done));
+    reach(&cable, &b, Stage::Gone);
+    let told = FIN | ConnectionEvents::ABORTIVE_DISCONNECT;
+    assert_eq!((state(&b), events(&b), ending(&b)), (RdmaState::Error, told, Ending::Reset));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
 use crate::objects::qp::break_promise;
 use crate::objects::qp::outstanding::OUTSTANDING;
+use crate::objects::qp::toe::Toe;
 use crate::objects::qp::toe::receives::StreamEnd;
 
 impl<H: Host> ToeTurn<'_, H> {
@@ -29,14 +30,7 @@ impl<H: Host> ToeTurn<'_, H> {
                     self.toe.life.closed();
                 }
                 TcpEvent::Ended(TcpEnd::Closed) => {}
-                TcpEvent::Ended(end) => {
-                    if self.qp.state() == State::Sqd {
-                        self.toe.life.closed_badly();
-                    }
-                    self.toe.life.tcp_ended(end);
-                    self.toe.life.end(Ending::Abortive);
-                    self.qp.fail();
-                }
+                TcpEvent::Ended(end) => self.failed(end),
             }
         }
         let told = self.toe.receives.end == StreamEnd::Told;
@@ -44,6 +38,23 @@ impl<H: Host> ToeTurn<'_, H> {
             self.toe.life.end(Ending::Graceful);
             self.qp.fail();
         }
+    }
+
+    /// Handles an end of TCP that is not graceful. A peer that has forgotten the connection before
+    /// its own end was acknowledged answers with a reset, and nothing is lost.
+    fn failed(&mut self, end: TcpEnd) {
+        let closing = self.qp.state() == State::Sqd;
+        let Toe { life, outstanding, .. } = &mut *self.toe;
+        let closed = closing && life.stage() == Stage::Closing && outstanding.is_empty();
+        if end == TcpEnd::Reset && !closed {
+            life.end(Ending::Reset);
+        }
+        if closing && !(closed && end == TcpEnd::Reset) {
+            life.closed_badly();
+        }
+        life.tcp_ended(end);
+        life.end(Ending::Abortive);
+        self.qp.fail();
     }
 
     /// Closes the local direction behind the last byte of all sends that were posted. Sends that
