@@ -335,8 +335,8 @@ impl Stream {
     }
 
     /// Changes the maximum number of requests of the peer that are served at a time, and of those
-    /// of this end that are outstanding at a time. Returns `false` and changes nothing if a request is
-    /// outstanding whose number changes, or if the peer may still send more than the new number.
+    /// of this end that are outstanding at a time. Returns `false` and changes nothing if a request
+    /// is outstanding whose number changes, or if the peer may still send more than the new number.
     pub fn change_depths(&mut self, ird: u16, ord: u16) -> bool {
         let Some(agreement) = &mut self.agreement else { return false };
         if ord != agreement.ord && !self.requester.may_change_ord(ord)
