@@ -46,6 +46,7 @@ use crate::{
         event::{CqLink, QpLink, SrqLink},
         mmap::IoArea,
     },
+    workqueue::OwnQueue,
 };
 
 /// The doorbell slot of the asynchronous event queue.
@@ -373,6 +374,7 @@ fn set_async_handler(
         admin: admin.clone(),
         listeners: listeners.clone(),
         liveness: liveness.clone(),
+        pages: OwnQueue::unbound(c"vrnic_pages")?,
     };
     interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
     Ok(())

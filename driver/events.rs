@@ -15,6 +15,7 @@ use crate::{
     listeners::Listeners,
     quiesce::{Cause, Liveness},
     rdma::event::{QpEvent, SrqEvent},
+    workqueue::OwnQueue,
 };
 
 /// Handles a completion vector's interrupt.
@@ -55,6 +56,8 @@ pub(crate) struct AsyncHandler {
     pub(crate) listeners: Arc<Listeners>,
     /// The liveness that ends when the adapter fails.
     pub(crate) liveness: Arc<Liveness>,
+    /// The queue of work that finds pages of processes.
+    pub(crate) pages: Arc<OwnQueue>,
 }
 
 impl irq::Handler for AsyncHandler {
@@ -90,6 +93,11 @@ impl AsyncHandler {
             Some(Kind::QpLastWqe) => self.deliver_qp(id.into(), QpEvent::LastWqeReached),
             Some(Kind::ConnectionChanged) => {
                 self.listeners.tell_connections(|connections| connections.changed(id.into()));
+            }
+            Some(Kind::PageFault) => {
+                if let Some(region) = self.listeners.regions.get(id.into()) {
+                    region.0.requested(&self.pages);
+                }
             }
             Some(Kind::SrqLimit) => self.deliver_srq(id.into(), SrqEvent::LimitReached),
             Some(Kind::SrqError) => self.deliver_srq(id.into(), SrqEvent::Error),

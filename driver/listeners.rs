@@ -3,7 +3,7 @@
 
 use core::marker::PhantomData;
 
-use abi::{Cqn, Qpn, Srqn};
+use abi::{Cqn, Key, Pdn, Qpn, Srqn};
 use kernel::{
     new_spinlock_irq,
     prelude::*,
@@ -11,7 +11,10 @@ use kernel::{
     sync::{Arc, SpinLockIrq},
 };
 
-use crate::rdma::event::{CqLink, DeviceEvent, DeviceLink, QpLink, SrqLink};
+use crate::{
+    rdma::event::{CqLink, DeviceEvent, DeviceLink, QpLink, SrqLink},
+    workqueue::OwnQueue,
+};
 
 /// Objects of a kind, by their numbers `N`.
 #[pin_data]
@@ -100,6 +103,43 @@ pub(crate) trait ConnectionEvents: Send + Sync {
     fn died(self: Arc<Self>);
 }
 
+/// A region whose pages come and go.
+pub(crate) trait PageEvents: Send + Sync {
+    /// Called in interrupts when messages wait for pages. Work that finds them is enqueued in
+    /// `queue`.
+    fn requested(self: Arc<Self>, queue: &OwnQueue);
+
+    /// Gives pages to the adapter before messages need them; sleeps.
+    fn prefetch(&self, wanted: &Prefetch) -> Result;
+}
+
+/// The part of a region that a program expects to need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefetch {
+    /// The PD.
+    pub(crate) pdn: Pdn,
+    /// The first address, as work requests name it.
+    pub(crate) address: u64,
+    /// Number of bytes.
+    pub(crate) length: u64,
+    /// True if it must be writable.
+    pub(crate) write: bool,
+    /// True if pages that are absent in the process are wanted, too.
+    pub(crate) fault: bool,
+    /// True if the caller wants to know whether all pages could be had.
+    pub(crate) waits: bool,
+}
+
+/// A reference to such a region.
+#[derive(Clone)]
+pub(crate) struct PageLink(pub(crate) Arc<dyn PageEvents>);
+
+impl PartialEq for PageLink {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// The objects that events are reported to.
 #[pin_data]
 pub(crate) struct Listeners {
@@ -111,6 +151,9 @@ pub(crate) struct Listeners {
     /// Shared receive queues.
     #[pin]
     pub(crate) srqs: LinkTable<Srqn, SrqLink>,
+    /// Regions whose pages come and go.
+    #[pin]
+    pub(crate) regions: LinkTable<Key, PageLink>,
     /// The connections of each RDMA device of an iWARP adapter.
     #[pin]
     connections: SpinLockIrq<KVec<Arc<dyn ConnectionEvents>>>,
@@ -137,6 +180,7 @@ impl Listeners {
                 cqs,
                 qps <- LinkTable::new(),
                 srqs <- LinkTable::new(),
+                regions <- LinkTable::new(),
                 connections <- new_spinlock_irq!(KVec::new(), "vrnic::Listeners::connections"),
                 device <- new_spinlock_irq!(
                     Audience { links: KVec::new(), died: false },

@@ -42,6 +42,11 @@ impl OwnQueue {
         Self::with_flags(name, bindings::wq_flags_WQ_MEM_RECLAIM | bindings::wq_flags___WQ_ORDERED)
     }
 
+    /// Creates a queue whose work may wait for memory.
+    pub(crate) fn unbound(name: &'static CStr) -> Result<Arc<Self>> {
+        Self::with_flags(name, 0)
+    }
+
     /// Waits until all that was enqueued before has run.
     pub(crate) fn flush(&self) {
         // SAFETY: the queue is alive by the type's invariants.

@@ -53,6 +53,9 @@ wire_enum! {
         CqFull = 17,
         /// Few entries of the holding CQ `id` are free. Raised once until MODIFY_CQ or RESIZE_CQ.
         CqFew = 18,
+        /// A message waits for pages of the region whose key is `id`
+        /// ([`crate::admin::PageRequest`]). Raised once until all requests have been returned.
+        PageFault = 19,
     }
 }
 

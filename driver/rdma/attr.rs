@@ -82,8 +82,44 @@ pub(crate) struct DeviceAttr {
     pub(crate) timestamp_mask: u64,
     /// Rate of the clock that makes them.
     pub(crate) core_clock_khz: u64,
+    /// On-demand paging, if the device has it.
+    pub(crate) paging: Option<PagingCaps>,
     /// More that the device can do: a combination of the constants below.
     pub(crate) more: DeviceCaps,
+}
+
+/// The operations of each transport for which regions may be registered on demand
+/// (`enum ib_odp_transport_cap_bits`).
+///
+/// C: `struct ib_odp_caps`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PagingCaps {
+    /// RC.
+    pub(crate) rc: u32,
+    /// UC.
+    pub(crate) uc: u32,
+    /// Datagrams.
+    pub(crate) ud: u32,
+    /// XRC.
+    pub(crate) xrc: u32,
+}
+
+impl PagingCaps {
+    /// Sends.
+    pub(crate) const SEND: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SEND;
+    /// Receives of a queue pair's own.
+    pub(crate) const RECV: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV;
+    /// WRITEs.
+    pub(crate) const WRITE: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_WRITE;
+    /// READs.
+    pub(crate) const READ: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_READ;
+    /// Atomics.
+    pub(crate) const ATOMIC: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC;
+    /// Receives of a shared queue.
+    pub(crate) const SRQ_RECV: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SRQ_RECV;
+    /// FLUSH and ATOMIC WRITE.
+    pub(crate) const FLUSH: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_FLUSH
+        | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC_WRITE;
 }
 
 impl DeviceAttr {
@@ -170,6 +206,16 @@ impl DeviceAttr {
         out.timestamp_mask = self.timestamp_mask;
         out.hca_core_clock = self.core_clock_khz;
         out.max_pkeys = self.max_pkeys;
+        if let Some(PagingCaps { rc, uc, ud, xrc }) = self.paging {
+            let all = bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT
+                | bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT_IMPLICIT;
+            out.kernel_cap_flags |= u64::from(bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING);
+            out.odp_caps.general_caps = all.into();
+            out.odp_caps.per_transport_caps.rc_odp_caps = rc;
+            out.odp_caps.per_transport_caps.uc_odp_caps = uc;
+            out.odp_caps.per_transport_caps.ud_odp_caps = ud;
+            out.odp_caps.per_transport_caps.xrc_odp_caps = xrc;
+        }
         out.atomic_cap = if self.atomics {
             bindings::ib_atomic_cap_IB_ATOMIC_HCA
         } else {

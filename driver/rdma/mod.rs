@@ -15,6 +15,7 @@
 //! | [`mr`], [`mw`], [`ah`] | regions, windows, address handles |
 //! | [`dm`] | device memory |
 //! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
+//! | [`paged_umem`] | memory of users that is not pinned |
 //! | [`cq`], [`wc`] | completion queues and completions |
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`] | queue pairs, their attributes |
@@ -59,6 +60,7 @@ pub(crate) mod object;
 pub(crate) mod ops;
 pub(crate) mod own_wr;
 pub(crate) mod page_list;
+pub(crate) mod paged_umem;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;

@@ -41,6 +41,12 @@ pub(crate) trait MrOperations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
+    /// Gives pages of regions that are registered on demand to the device, for a range that the
+    /// program names by a local key.
+    fn advise_mr(_data: &Self::Data<'_>, _pd: &Pd<Self>, _advice: &Advice) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
     /// Changes a region of a process, which is as it was on an error. Returns its new key.
     fn rereg_user_mr(
         _data: &Self::Data<'_>,
@@ -59,6 +65,25 @@ pub(crate) trait MrOperations: Driver {
     ) -> Result<NewMr<Self::Mr>> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
+}
+
+/// A range of a region that a program expects to need.
+///
+/// C: `enum ib_uverbs_advise_mr_advice` and an `ib_sge`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advice {
+    /// The key.
+    pub(crate) lkey: u32,
+    /// The first address, as work requests name it.
+    pub(crate) address: u64,
+    /// Number of bytes.
+    pub(crate) length: u32,
+    /// True if it will be written.
+    pub(crate) write: bool,
+    /// True if pages that are absent in the process are wanted, too.
+    pub(crate) fault: bool,
+    /// True if the program waits for the result.
+    pub(crate) waits: bool,
 }
 
 /// A new region.

@@ -38,7 +38,7 @@ impl PageList {
     }
 
     /// Empties the list.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         // INVARIANT: any list has zero entries.
         self.count.store(0, Relaxed);
     }
@@ -48,7 +48,7 @@ impl PageList {
     /// # Errors
     ///
     /// `ENOMEM` when the list is full.
-    pub(super) fn push(&self, page: u64) -> Result {
+    pub(crate) fn push(&self, page: u64) -> Result {
         let count = self.count.load(Relaxed);
         let index = count as usize;
         if index >= self.addresses.len() {
@@ -61,12 +61,12 @@ impl PageList {
     }
 
     /// Pages in the list.
-    pub(super) fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.count.load(Relaxed)
     }
 
     /// Returns the address of the list for the device; it is contiguous.
-    pub(super) fn dma_address(&self) -> u64 {
+    pub(crate) fn dma_address(&self) -> u64 {
         self.addresses.dma_address()
     }
 }

@@ -8,12 +8,12 @@ use abi::{
 };
 use kernel::{fmt, prelude::*, str::CStr};
 
-use super::{Ctx, Verbs, counters, pma};
+use super::{Ctx, Verbs, counters, paged, pma};
 use crate::{
     pairing::PORT,
     rdma::{
         Device, Operations,
-        attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable, Protocol},
+        attr::{DeviceAttr, LinkLayer, PagingCaps, PortAttr, PortImmutable, Protocol},
         device::DeviceChange,
         gid::{Gid, GidAttr},
         mad::{Mad, MadResult},
@@ -73,6 +73,7 @@ impl Operations for Verbs {
             max_dm_size: ctx.max_device_memory(),
             timestamp_mask: u64::MAX,
             core_clock_khz: CLOCK_KHZ,
+            paging: paging(ctx),
             more: DeviceAttr::CURRENT_STATE
                 | DeviceAttr::PORT_ACTIVE_EVENT
                 | DeviceAttr::SYSTEM_GUID
@@ -190,4 +191,17 @@ fn gid_table_len(ctx: &Ctx<'_>) -> u32 {
         Protocol::Roce => ctx.adapter.caps().max_gid.get(),
         Protocol::Iwarp => 1,
     }
+}
+
+/// Returns the operations for which regions may be registered on demand. A datagram does not wait
+/// for the memory of its receive.
+fn paging(ctx: &Ctx<'_>) -> Option<PagingCaps> {
+    const BASIC: u32 = PagingCaps::SEND | PagingCaps::RECV | PagingCaps::WRITE;
+    const ANSWERED: u32 = PagingCaps::READ | PagingCaps::ATOMIC | PagingCaps::FLUSH;
+    paged::is_offered(ctx).then_some(PagingCaps {
+        rc: BASIC | ANSWERED | PagingCaps::SRQ_RECV,
+        uc: BASIC | PagingCaps::SRQ_RECV,
+        ud: PagingCaps::SEND,
+        xrc: PagingCaps::SEND | PagingCaps::WRITE | ANSWERED | PagingCaps::SRQ_RECV,
+    })
 }

@@ -9,6 +9,7 @@
 //! | [`counters`], [`pma`] | the port's counters; the agent that reports them |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
+//! | [`paged`] | memory of regions that is not pinned |
 //! | [`dm`] | device memory |
 //! | [`direct`], [`direct_user`], [`range_end`] | address ranges of direct transfers; ranges of processes; the end of ranges |
 //! | [`ah`] | address handles |
@@ -41,6 +42,7 @@ mod flow;
 mod iwcm;
 mod mr;
 mod mw;
+mod paged;
 mod pages;
 mod pma;
 mod poll;

@@ -7,12 +7,21 @@ use abi::{
     qp::Access,
     uverbs::{MrReq, Payload},
 };
-use kernel::{new_mutex, prelude::*, sync::Mutex};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
 
-use super::{Ctx, Verbs, context::Pd, pages::PageTable};
+use super::{
+    Ctx, Verbs,
+    context::Pd,
+    paged::{self, Region},
+    pages::PageTable,
+};
 use crate::rdma::{
     self, Device,
-    mr::{MrOperations, NewMr, RegionChange, UserRegion},
+    mr::{Advice, MrOperations, NewMr, RegionChange, UserRegion},
     page_list::PageList,
     udata::Udata,
     umem::Umem,
@@ -25,6 +34,8 @@ const HINTS: u32 = 0x3ff0_0000 | 1 << 7;
 /// The adapter's part of a region.
 pub(crate) struct Mr {
     state: Pin<KBox<Mutex<State>>>,
+    /// Its memory, if that is not pinned.
+    paged: Option<Arc<Region>>,
 }
 
 struct State {
@@ -48,7 +59,29 @@ impl Mr {
         let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
         let key = ctx.execute::<command::RegMr>(params)?;
         state.lock().key = key;
-        Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: None, driver: Self { state } })
+        let driver = Self { state, paged: None };
+        Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: None, driver })
+    }
+
+    /// Registers memory that is not pinned.
+    fn paged(
+        ctx: &Ctx<'_>,
+        device: &Device<Verbs>,
+        pd: &Pd,
+        wanted: &UserRegion,
+        flags: MrFlags,
+    ) -> Result<NewMr<Self>> {
+        let region = Region::new(ctx, device, pd.pdn, wanted)?;
+        let mut params = region.params(rights(wanted.access & !paged::ON_DEMAND)?.bits());
+        params.flags = (flags | MrFlags::PAGED).bits().into();
+        let mut new = Self::new(ctx, &params, None)?;
+        if let Err(error) = region.start(ctx, new.driver.key()) {
+            // The process does not know the key.
+            ctx.destroy::<command::DeregMr>(&new.driver.key())?;
+            return Err(error);
+        }
+        new.driver.paged = Some(region);
+        Ok(new)
     }
 }
 
@@ -74,6 +107,12 @@ impl MrOperations for Verbs {
             Some(udata) => asked(&udata.request(MrReq::REQUIRED)?)?,
             None => MrFlags::empty(),
         };
+        if region.access & paged::ON_DEMAND != 0 {
+            if let Some(udata) = udata {
+                udata.clear()?;
+            }
+            return Mr::paged(ctx, device, pd, region, flags);
+        }
         check(ctx, region)?;
         let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
         if let Some(udata) = udata {
@@ -103,6 +142,10 @@ impl MrOperations for Verbs {
         mr: &Mr,
         change: &RegionChange<'_, Self>,
     ) -> Result<u32> {
+        if mr.paged.is_some() || change.access.is_some_and(|access| access & paged::ON_DEMAND != 0)
+        {
+            return Err(EOPNOTSUPP);
+        }
         let mut state = mr.state.lock();
         let access = match change.access {
             Some(access) => rights(access)?.bits(),
@@ -149,11 +192,25 @@ impl MrOperations for Verbs {
         let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
         let key = ctx.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?;
         state.lock().key = key;
-        Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: Some(pages), driver: Mr { state } })
+        Ok(NewMr {
+            lkey: key.get(),
+            rkey: key.get(),
+            pages: Some(pages),
+            driver: Mr { state, paged: None },
+        })
     }
 
     fn dereg_mr(ctx: &Ctx<'_>, mr: &Mr) -> Result {
-        ctx.destroy::<command::DeregMr>(&mr.state.lock().key)
+        let key = mr.key();
+        ctx.destroy::<command::DeregMr>(&key)?;
+        if let Some(region) = &mr.paged {
+            region.end(ctx, key);
+        }
+        Ok(())
+    }
+
+    fn advise_mr(ctx: &Ctx<'_>, pd: &rdma::pd::Pd<Self>, advice: &Advice) -> Result {
+        paged::prefetch(ctx, pd.pdn, advice)
     }
 }
 

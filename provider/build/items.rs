@@ -4,7 +4,7 @@
 /// The functions that the plugin calls.
 pub(crate) const FUNCTIONS: &str = "_verbs_init_and_alloc_context|\
     verbs_uninit_context|verbs_set_ops|verbs_init_cq|ibv_cmd_(get_context|query_device_any|query_port|\
-    alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|modify_qp_ex|\
+    alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|advise_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|modify_qp_ex|\
     destroy_qp|create_qp_ex|open_qp|create_srq|create_srq_ex|modify_srq|query_srq|destroy_srq|\
     open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|query_mr|attach_mcast|detach_mcast|create_flow|destroy_flow|\
     create_wq|modify_wq|destroy_wq|create_rwq_ind_table|destroy_rwq_ind_table|create_qp_ex2)";

@@ -5,7 +5,7 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Key, Pdn};
+use crate::{GuestAddr, Key, Pdn};
 
 use super::Pages;
 
@@ -24,7 +24,76 @@ bitflags! {
         /// Work requests of its PD cannot send from the region. (Without this, each region can be a
         /// source.) REREG_MR keeps it. For devices with [`super::DeviceFeatures::KEY_OPTIONS`].
         const NO_LOCAL_READ = 1 << 3;
+        /// Pages come and go by MAP_PAGES and UNMAP_PAGES, and none is present at first. Of `pages`
+        /// only the page size is given. The region may be longer than
+        /// [`super::DeviceCaps::max_mr_size`], up to [`PAGED_MAX`] pages. With no other flag except
+        /// `NO_LOCAL_READ`. For devices with [`super::DeviceFeatures::PAGED`].
+        const PAGED = 1 << 4;
     }
+}
+
+/// Maximum number of pages of a region with [`MrFlags::PAGED`].
+pub const PAGED_MAX: u64 = 1 << 36;
+/// Maximum number of pages of one MAP_PAGES, and of one [`PageRequest`].
+pub const MAP_PAGES_MAX: u32 = 512;
+
+/// Parameters of MAP_PAGES, which makes pages of a region with [`MrFlags::PAGED`] present. Those
+/// that are present already are replaced. Nothing is changed in case of an error.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct MapPages {
+    /// The key of the region.
+    pub key: Key,
+    /// Number of pages, 0 to [`MAP_PAGES_MAX`].
+    pub count: U32,
+    /// The first page: 0 is the page of the region's first byte.
+    pub first: U64,
+    /// A contiguous array of page addresses (8 bytes each), which are memory that the adapter
+    /// reaches. Zero without pages, and with [`MapFlags::FAILED`].
+    pub list: GuestAddr,
+    /// [`MapFlags`].
+    pub flags: U32,
+}
+
+bitflags! {
+    /// Bits of [`MapPages::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MapFlags: u32 {
+        /// The pages that are absent cannot be had: the next access of each fails.
+        const FAILED = 1 << 0;
+        /// Ends the page request that was returned last, and returns the next one.
+        const NEXT = 1 << 1;
+    }
+}
+
+/// The result of MAP_PAGES: with [`MapFlags::NEXT`], the next pages that a message waits for.
+/// Requests are asked for after [`crate::eq::Kind::PageFault`], until there is none.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct PageRequest {
+    /// The first page.
+    pub first: U64,
+    /// Number of pages, at most [`MAP_PAGES_MAX`]; zero if there is no request.
+    pub count: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
+/// Parameters of UNMAP_PAGES, which makes pages of a region with [`MrFlags::PAGED`] absent. When it
+/// completes, the adapter does not use them any more.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct UnmapPages {
+    /// The key of the region.
+    pub key: Key,
+    /// Zero.
+    pub reserved: U32,
+    /// The first page.
+    pub first: U64,
+    /// Number of pages. Those behind the end of the region do not matter.
+    pub count: U64,
 }
 
 bitflags! {

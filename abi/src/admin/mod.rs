@@ -211,6 +211,10 @@ commands! {
     /// Ends a command without a response: its key is not valid, and its data is not accessed any
     /// more.
     EndCommand = 54: EndCommand => ();
+    /// Makes pages of a region present, and returns a request for pages.
+    MapPages = 59: MapPages => PageRequest;
+    /// Makes pages of a region absent.
+    UnmapPages = 60: UnmapPages => (), where reserved;
     /// Continues an SRQ in another ring.
     ResizeSrq = 61: ResizeSrq => ();
     /// Creates a set of counters.

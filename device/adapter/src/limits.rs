@@ -218,7 +218,9 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_flows: limits.flows.into(),
         features: match transport {
             Transport::Roce => DeviceFeatures::all().difference(DeviceFeatures::CLOSE_CONNECTION),
-            Transport::Iwarp => DeviceFeatures::all().difference(DeviceFeatures::FLUSH),
+            Transport::Iwarp => {
+                DeviceFeatures::all().difference(DeviceFeatures::FLUSH | DeviceFeatures::PAGED)
+            }
         }
         .bits()
         .into(),

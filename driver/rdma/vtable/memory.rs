@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::rdma::{
-    mr::{self, Mr, NewMr, RegionChange, UserRegion},
+    mr::{self, Advice, Mr, NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType},
     ucontext::User,
 };
@@ -19,6 +19,7 @@ impl<T: Operations> VTable<T> {
         reg_user_mr_dmabuf: optional!(HAS_REG_USER_MR_DMABUF => reg_user_mr_dmabuf),
         rereg_user_mr: optional!(HAS_REREG_USER_MR => rereg_user_mr),
         dereg_mr: Some(Self::dereg_mr),
+        advise_mr: optional!(HAS_ADVISE_MR => advise_mr),
         alloc_mr: optional!(HAS_ALLOC_MR => alloc_mr),
         map_mr_sg: optional!(HAS_ALLOC_MR => map_mr_sg),
         size_ib_mw: Mw::<T>::SIZE,
@@ -104,6 +105,42 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         // SAFETY: this destroys a region that `allocate` has made.
         unsafe { Self::destroy(mr, |data, mr: &Mr<T::Mr>| T::dereg_mr(data, mr)) }
+    }
+
+    unsafe extern "C" fn advise_mr(
+        pd: *mut bindings::ib_pd,
+        advice: bindings::ib_uverbs_advise_mr_advice,
+        flags: u32,
+        list: *mut bindings::ib_sge,
+        count: u32,
+        _attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        use bindings::{
+            ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH as PREFETCH,
+            ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT as NO_FAULT,
+            ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE as WRITE,
+            ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH as FLUSH,
+        };
+        if ![PREFETCH, NO_FAULT, WRITE].contains(&advice) {
+            return EOPNOTSUPP.to_errno();
+        }
+        from_result(|| {
+            for index in 0..count as usize {
+                // SAFETY: the core passes a list of this many entries.
+                let sge = unsafe { &*list.add(index) };
+                let advice = Advice {
+                    lkey: sge.lkey,
+                    address: sge.addr,
+                    length: sge.length,
+                    write: advice == WRITE,
+                    fault: advice != NO_FAULT,
+                    waits: flags & FLUSH != 0,
+                };
+                // SAFETY: the core passes a domain that `alloc_pd` has set up.
+                unsafe { Self::on(pd, |data, _, pd| T::advise_mr(data, pd, &advice)) }?;
+            }
+            Ok(0)
+        })
     }
 
     unsafe extern "C" fn reg_user_mr_dmabuf(

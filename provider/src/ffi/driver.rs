@@ -104,6 +104,7 @@ fn bound() -> Option<Library> {
 /// Returns the operations of a context. What is not set answers EOPNOTSUPP.
 fn context_ops() -> c::verbs_context_ops {
     c::verbs_context_ops {
+        advise_mr: Some(c::ibv_cmd_advise_mr),
         alloc_dm: Some(dm::alloc),
         alloc_mw: Some(mw::alloc),
         alloc_null_mr: Some(mr::alloc_null),

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub(crate) const MAX_FRAMES: usize = 64;
 /// Time before a QP tries again when the network has no room for its frames.
 pub(crate) const NO_ROOM_PAUSE: Duration = Duration::from_micros(10);
+/// Time before a QP tries again to send or to store an answer whose memory has absent pages.
+pub(crate) const PAGES_PAUSE: Duration = Duration::from_micros(100);
 /// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
 /// used.
 pub(crate) const MAX_KEY_WAITS: u32 = 16;

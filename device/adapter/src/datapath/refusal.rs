@@ -21,15 +21,28 @@ pub enum Refusal {
     /// The rest of a message that began before a reset: no answer, as hardware gives none to
     /// packets out of sequence.
     Unexpected,
+    /// Pages of the responder's memory are absent, and have been requested: RNR NAK.
+    Absent,
     /// The receive's buffer is too short: NAK "invalid request", and an error at the responder.
     TooShort,
+}
+
+impl Refusal {
+    /// Returns the refusal for memory of the responder that could not be used for this reason.
+    #[must_use]
+    pub const fn of_memory(why: Denied) -> Self {
+        match why {
+            Denied::Absent => Self::Absent,
+            _ => Self::Operational,
+        }
+    }
 }
 
 impl From<Refusal> for WrError {
     /// Returns the error of the request at the requester.
     fn from(refusal: Refusal) -> Self {
         let (status, denied) = match refusal {
-            Refusal::NotReady => (Status::RnrRetryExcErr, None),
+            Refusal::NotReady | Refusal::Absent => (Status::RnrRetryExcErr, None),
             Refusal::Unexpected => (Status::RetryExcErr, None),
             Refusal::Invalid | Refusal::TooShort => (Status::RemInvReqErr, None),
             Refusal::Access(denied) => (denied.remote_status(), Some(denied)),

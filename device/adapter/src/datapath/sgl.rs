@@ -4,15 +4,19 @@ use std::ops::Range;
 use std::slice;
 
 use arrayvec::ArrayVec;
+use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 use vrnic_abi::{GuestAddr, Key};
 
+use crate::datapath::refusal::Refusal;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, HeldMemory, Host, Place};
 use crate::memory::mtt::Walk;
 use crate::memory::pages::Run;
-use crate::memory::tpt::{ByteRange, Denied, Named, Piece, RemoteUse, Tpt, User, Window};
+use crate::memory::tpt::{
+    ByteRange, Denied, Missing, Named, Part, Piece, RemoteUse, Tpt, User, Window,
+};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Maximum number of bytes that a QP moves in one turn while others wait for theirs.
@@ -223,6 +227,18 @@ impl<'a> SgList<'a> {
         self.resolve(0, 8).filter(|run| run.len == 8).map(|run| run.addr)
     }
 
+    /// Returns whether the first `len` bytes have addresses: no page is absent.
+    #[must_use]
+    pub fn is_there(&self, len: u64) -> bool {
+        self.has(0, len)
+    }
+
+    /// Returns whether the bytes from `start` to `end` have addresses.
+    #[must_use]
+    pub fn has(&self, start: u64, end: u64) -> bool {
+        self.pieces(start, end.saturating_sub(start), |_, _| Some(())).is_some()
+    }
+
     /// Copies bytes from `at` on out of the memory.
     ///
     /// # Errors
@@ -261,6 +277,42 @@ impl<'a> SgList<'a> {
         let len = from.len() as u64;
         self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
             .ok_or(CopyFault::Target)
+    }
+
+    /// Returns the reason for which the bytes `range` of memory of the adapter of `turn` could not
+    /// be used. If pages are absent, they are requested, and the caller tries again later.
+    #[cold]
+    pub fn fault<H: Host>(&self, turn: &TurnContext<'_, H>, range: Range<u64>) -> Denied {
+        let (mut start, mut why) = (0, Denied::Memory);
+        for (nth, Piece { window, len: size }) in self.windows.iter().enumerate() {
+            let end = start + size;
+            let (from, to) = (range.start.max(start), range.end.min(end));
+            if from < to && self.null & 1 << nth == 0 {
+                let part = Part { at: from - start, now: to - from, len: end - from };
+                match turn.tpt.missing(window, part) {
+                    Missing::Failed => return Denied::Memory,
+                    Missing::Requested(told) => {
+                        why = Denied::Absent;
+                        if let Some(key) = told {
+                            turn.core.report(Kind::PageFault, key);
+                        }
+                    }
+                    _ if !is_memory(turn, window, part) => return Denied::Memory,
+                    // They have been added since the access has failed.
+                    Missing::Present => why = Denied::Absent,
+                    Missing::NotPaged => {}
+                }
+            }
+            start = end;
+        }
+        why
+    }
+
+    /// Returns the refusal of a message whose bytes `range` could not be moved to or from this
+    /// memory.
+    #[cold]
+    pub fn refusal<H: Host>(&self, turn: &TurnContext<'_, H>, range: Range<u64>) -> Refusal {
+        Refusal::of_memory(self.fault(turn, range))
     }
 
     /// Calls `each` for each contiguous piece of `len` bytes from `at` on that has memory, with its
@@ -470,4 +522,18 @@ impl<'s, 'a> Cursor<'s, 'a> {
         // A run does not wrap around, because its memory has been checked.
         self.run = Run { addr: addr.wrapping_add(len), len: left - len };
     }
+}
+
+/// Returns whether a part of a window is memory.
+fn is_memory<H: Host>(turn: &TurnContext<'_, H>, window: &Window<'_>, part: Part) -> bool {
+    let Some(mut walk) = window.walk(part.at, part.now) else { return false };
+    let mut left = part.now;
+    while left > 0 {
+        let Some(run) = walk.run() else { return false };
+        if turn.memory.check(run.addr, run.len, false).is_err() {
+            return false;
+        }
+        left = left.saturating_sub(run.len);
+    }
+    true
 }

@@ -6,6 +6,8 @@
 //! destroyed during a look-up, the result is outdated but never invalid memory, because a region's
 //! blocks are freed only when no thread uses them any more ([`crate::memory::tpt`]).
 
+mod sparse;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{mem, slice};
@@ -13,24 +15,29 @@ use std::{mem, slice};
 use vrnic_abi::admin::Pages;
 use vrnic_abi::{GuestAddr, Key};
 
+pub use self::sparse::PageState;
 use crate::host::{GuestMemory, HeldMemory};
 use crate::limits::{MAX_COMMANDS, MAX_PAGES};
 use crate::memory::pages::{self, PageBudget, PageCount, PageList, PagesError, Run};
 use crate::memory::word_arena::Arena;
 use crate::requests::wqe::Segment;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, fence};
 
 /// log2 of the number of words of a list.
 const LIST: u32 = 9;
 /// log2 of the number of words of a line.
 const LINE: u32 = 3;
+/// [`Table::depth`] of four levels of lists, and of the tables below.
+const WIDE: u8 = 7;
+const WIDE_BELOW: u8 = 4;
+
 /// The location of a region's page addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// log2 of the page size.
     pub shift: u8,
-    /// Type of `root`: 0 for a guest address, 1 for a line, 2 for a list, 3 and 4 for lists of
-    /// lists. For the segments of a command, see [`segments`].
+    /// Type of `root`: 0 for a guest address, 1 for a line, 2 for a list, 3, 4 and [`WIDE`] for
+    /// lists of lists. For the segments of a command, see [`segments`].
     pub depth: u8,
     /// The guest address of the first page, or the number of the first block.
     pub root: u64,
@@ -58,7 +65,7 @@ pub mod segments {
     /// Returns whether a table holds the segments of a command.
     #[must_use]
     pub const fn is(table: &Table) -> bool {
-        table.depth >= VIRTUAL
+        matches!(table.depth, VIRTUAL | PHYSICAL)
     }
 }
 
@@ -220,7 +227,8 @@ impl Mtt {
                     // Numbers are stored plus one, because zero means an empty place.
                     let below = self.lists.load(table.root, at).and_then(|n| n.checked_sub(1));
                     if let Some(root) = below {
-                        self.free(&Table { depth: depth - 1, root, ..*table });
+                        let depth = if depth == WIDE { WIDE_BELOW } else { depth - 1 };
+                        self.free(&Table { depth, root, ..*table });
                     }
                 }
                 self.lists.give(table.root);
@@ -272,6 +280,11 @@ impl Mtt {
                 let upper = below(table.root, index >> (2 * LIST))?;
                 (&self.lists, below(upper, index >> LIST & LIST_MASK)?, index & LIST_MASK)
             }
+            WIDE => {
+                let third = below(table.root, index >> (3 * LIST))?;
+                let upper = below(third, index >> (2 * LIST) & LIST_MASK)?;
+                (&self.lists, below(upper, index >> LIST & LIST_MASK)?, index & LIST_MASK)
+            }
             // The segments of a command are not pages.
             _ => return None,
         };
@@ -287,8 +300,13 @@ impl Mtt {
             1 => (&self.lines, table.root, index),
             2 => (&self.lists, table.root, index),
             3 => (&self.lists, self.below(table.root, index >> LIST)?, index & LIST_MASK),
-            _ => {
-                let upper = self.below(table.root, index >> (2 * LIST))?;
+            depth => {
+                let upper = if depth == WIDE {
+                    self.below(table.root, index >> (3 * LIST))?
+                } else {
+                    table.root
+                };
+                let upper = self.below(upper, index >> (2 * LIST) & LIST_MASK)?;
                 let list = self.below(upper, index >> LIST & LIST_MASK)?;
                 (&self.lists, list, index & LIST_MASK)
             }
@@ -301,6 +319,8 @@ impl Mtt {
         match self.lists.load(of, at) {
             Some(0) => {
                 let made = self.block(2)?;
+                // A look-up of a page that is absent may find the list at once.
+                fence(Ordering::Release);
                 self.lists.store(of, at, made + 1).ok_or(PagesError::TooMany)?;
                 Ok(made)
             }

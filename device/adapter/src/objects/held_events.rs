@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use vrnic_abi::eq::Kind;
-use vrnic_abi::{Cqn, Qpn, Srqn};
+use vrnic_abi::{Cqn, Key, Qpn, Srqn};
 
 /// Maximum number of held events, including obsolete ones. CQs hold at most one each, so only a
 /// guest that provokes asynchronous events and never reads them reaches this limit.
@@ -24,6 +24,8 @@ pub enum Subject {
     Qp(Qpn),
     /// An SRQ.
     Srq(Srqn),
+    /// A region.
+    Region(Key),
 }
 
 impl Subject {
@@ -40,6 +42,7 @@ impl Subject {
             | Kind::QpLastWqe
             | Kind::ConnectionChanged => Some(Self::Qp(id.into())),
             Kind::SrqLimit | Kind::SrqError => Some(Self::Srq(id.into())),
+            Kind::PageFault => Some(Self::Region(id.into())),
             Kind::PortUp | Kind::PortDown | Kind::DeviceFatal => None,
         }
     }

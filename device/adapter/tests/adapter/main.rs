@@ -29,6 +29,7 @@
 //! | `multicast` | multicast groups |
 //! | `srq` | shared receive queues |
 //! | `xrc` | XRC |
+//! | `paging` | regions whose pages come and go |
 //! | `retries` | requests that are tried again |
 //! | `atomic_writes` | ATOMIC WRITE and FLUSH |
 //! | `errors` | errors, and how they are reported to each side |
@@ -94,6 +95,7 @@ mod multicast;
 mod one_touch;
 mod pace;
 mod packets;
+mod paging;
 mod port;
 mod raw;
 mod reads;

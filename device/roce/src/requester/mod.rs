@@ -34,6 +34,8 @@ mod send;
 mod timers;
 pub mod work;
 
+use std::ops::Range;
+
 use vrnic_packet::Nanos;
 
 pub use self::answers::Effect;
@@ -145,6 +147,9 @@ pub struct Requester {
     timer: Option<Nanos>,
     /// The time before which nothing is sent, because the responder was not ready.
     not_ready_until: Option<Nanos>,
+    /// The time before which nothing is sent, because the caller does not have the bytes of the
+    /// packet at the cursor.
+    stalled_until: Option<Nanos>,
     retries: u8,
     rnr_retries: u8,
     repair: Repair,
@@ -187,6 +192,7 @@ impl Requester {
             restarted: None,
             timer: None,
             not_ready_until: None,
+            stalled_until: None,
             retries: config.retry_count,
             rnr_retries: config.rnr_retry,
             repair: Repair::new(),
@@ -273,12 +279,49 @@ impl Requester {
         self.failed = true;
         self.disarm();
         self.not_ready_until = None;
+        self.stalled_until = None;
+    }
+
+    /// Takes the packet with this number back, which [`Self::next`] has just returned, because the
+    /// caller does not have its bytes yet. It is returned again when the time `until` has come.
+    /// This counts as no retry. Returns false if the packet cannot be taken back, because the
+    /// transport is unreliable: it is lost then.
+    pub fn stall(&mut self, psn: Psn, until: Nanos) -> bool {
+        if !self.config.transport.is_reliable() {
+            return false;
+        }
+        self.go_back_to(psn);
+        self.stalled_until = Some(until);
+        true
     }
 
     /// If `paused` is true, starts no more work requests, while started work requests continue
     /// (state SQD). If it is false, starts work requests again.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
+    }
+
+    /// Asks for all outstanding answers again when the time `until` has come, because the caller has
+    /// nowhere to store an answer yet, which it has not passed to [`Self::receive`]. This counts as
+    /// no retry.
+    pub fn ask_again(&mut self, until: Nanos) {
+        if !self.failed && self.not_ready_until.is_none() {
+            self.go_back();
+            self.stalled_until = Some(until);
+        }
+    }
+
+    /// Returns the READ or atomic that a packet with this number answers, and the range of its
+    /// bytes in the packet.
+    #[must_use]
+    pub fn waits_for(&self, psn: Psn) -> Option<(u64, Range<u32>)> {
+        let mut started = self.ledger.oldest()..self.ledger.started();
+        let entry = started.find_map(|at| {
+            self.ledger.get(at).filter(|entry| entry.has_answer() && entry.span.contains(psn))
+        })?;
+        let offset = entry.offset(psn, self.config.mtu);
+        let bytes = entry.bytes_at(psn, self.config.mtu);
+        Some((entry.request.id, offset..offset.saturating_add(bytes)))
     }
 
     /// Returns whether nothing is outstanding.

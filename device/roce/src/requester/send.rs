@@ -34,7 +34,7 @@ impl Requester {
     /// Returns the next packet to send, if one may be sent now. The caller copies its bytes. If it
     /// cannot, it calls [`Self::refuse`] and does not send the packet.
     pub fn next(&mut self, now: Nanos) -> Option<Transmit> {
-        if self.failed || self.not_ready_until.is_some() {
+        if self.failed || self.not_ready_until.is_some() || self.stalled_until.is_some() {
             return None;
         }
         let single = self.repair.is_single();

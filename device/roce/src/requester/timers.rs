@@ -10,11 +10,22 @@ impl Requester {
     /// A requester with a deadline may still have packets to send.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
+        if self.stalled_until.is_some() {
+            return self.stalled_until;
+        }
         [self.timer, self.repair.probe_at, self.not_ready_until].into_iter().flatten().min()
     }
 
     /// Handles expired timers.
     pub fn expire(&mut self, now: Nanos) {
+        if let Some(until) = self.stalled_until {
+            if now < until {
+                return;
+            }
+            // The peer has not got all packets that are outstanding.
+            self.stalled_until = None;
+            self.arm(now);
+        }
         if self.not_ready_until.is_some_and(|until| until <= now) {
             self.not_ready_until = None;
             self.restarted = None;

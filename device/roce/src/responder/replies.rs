@@ -96,6 +96,15 @@ impl Responder {
         self.fail(reply.head.psn, nak);
     }
 
+    /// Takes back an answer with the data of a READ, which [`Self::next_reply`] has just returned,
+    /// because the caller does not have the data yet. It is the next one again.
+    pub fn put_back(&mut self, reply: &Reply) {
+        if let Body::Response(Response::Read(part)) = reply.body {
+            let begins = matches!(part, ReadPart::First(_) | ReadPart::Only(_));
+            self.resources.put_back(reply.head.psn, begins);
+        }
+    }
+
     fn head(&self, psn: Psn) -> Head {
         Head::new(self.config.transport, self.config.destination, psn)
     }

@@ -8,13 +8,14 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::{ContextId, GuestAddr, Key, Pdn};
 use zerocopy::IntoBytes;
 
-use super::{Failure, Outcome, bad, pages_failure, zero};
+use super::{Failure, Outcome, bad, pages_failure, paging, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::memory::mtt::Table;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
 use crate::memory::tpt::{ByteRange, Kind, Mr, Refused};
+use crate::objects::held_events::Subject;
 use crate::objects::{Pd, hold, release};
 
 impl From<Refused> for Failure {
@@ -38,6 +39,9 @@ pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<K
         if flags.contains(MrFlags::ALL_MEMORY) {
             return all_memory(params, pd.context, mr);
         }
+        if flags.contains(MrFlags::PAGED) {
+            return paging::translate(adapter, params, mr);
+        }
         let RegMr { pages, iova, length, .. } = params;
         let range = ByteRange { addr: iova.get(), len: length.get() };
         let offsets =
@@ -49,6 +53,9 @@ pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<K
         Ok(mr)
     };
     let key = adapter.tpt().insert(make)?.ok_or(Status::NoResource)?;
+    if flags.contains(MrFlags::PAGED) {
+        adapter.tpt().watch_pages(key);
+    }
     hold(&pd.users);
     Ok(key)
 }
@@ -132,6 +139,9 @@ fn present<H: Host>(adapter: &Adapter<H>, mr: &Mr) -> Result<(), Failure> {
 
 pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
     let pdn = adapter.tpt().remove(key, || adapter.host().drain())?;
+    if let Some(queue) = adapter.core().asynchronous.read().as_ref() {
+        queue.forget(Subject::Region(key));
+    }
     leave(adapter, pdn);
     Ok(())
 }
@@ -159,6 +169,9 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
         }
     }
     if what.contains(Rereg::TRANSLATION) {
+        if tpt.paged(params.key).is_some() {
+            return Err(Status::BadState.into());
+        }
         let ReregMr { pages, iova, length, .. } = params;
         let range = ByteRange { addr: iova.get(), len: length.get() };
         let offsets =

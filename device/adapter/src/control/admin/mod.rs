@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `objects` | QUERY_DEVICE, the GID table, the port, contexts, UARs and PDs |
 //! | `memory` | regions and windows |
+//! | `paging` | MAP_PAGES and UNMAP_PAGES |
 //! | `queues` | EQs, CQs and QPs |
 //! | `modify` | MODIFY_QP and QUERY_QP |
 //! | `depths` | MODIFY_QP of the numbers of READs on a connection of iWARP |
@@ -27,6 +28,7 @@ mod memory;
 mod modify;
 mod multicast;
 mod objects;
+mod paging;
 mod queues;
 mod spread;
 mod srq;
@@ -329,6 +331,8 @@ fn execute<H: Host>(
         CloseConnection => connection::close_connection,
         SetIscsi => connection::set_iscsi,
         EndCommand => connection::end_command,
+        MapPages => paging::map_pages,
+        UnmapPages => paging::unmap_pages,
         CreateFlow => flows::create_flow,
         DestroyFlow => flows::destroy_flow,
     }
@@ -346,11 +350,16 @@ fn opcode_of(submission: &Submission, transport: Transport) -> Outcome<Opcode> {
     Ok(opcode)
 }
 
-/// Returns whether a command concerns XRC or multicast, which iWARP does not have.
+/// Returns whether a command concerns XRC, multicast or absent pages, which iWARP does not have.
 fn is_of_roce(opcode: Opcode) -> bool {
     matches!(
         opcode,
-        Opcode::AllocXrcd | Opcode::FreeXrcd | Opcode::AttachMcast | Opcode::DetachMcast
+        Opcode::AllocXrcd
+            | Opcode::FreeXrcd
+            | Opcode::AttachMcast
+            | Opcode::DetachMcast
+            | Opcode::MapPages
+            | Opcode::UnmapPages
     )
 }
 

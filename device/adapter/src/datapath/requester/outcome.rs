@@ -48,8 +48,13 @@ impl<'t, H: Host> Work<'t, H> {
             Step::Partly(done) if entry.send.opcode == Opcode::Read && self.is_over() => {
                 self.open_read(entry, done)
             }
+            Step::Absent => {
+                let until = self.requester.pages_until(self.here.host().now());
+                self.wait(entry, until)
+            }
             Step::Partly(done) => {
                 entry.done = done;
+                self.requester.rnr_pause = Duration::ZERO;
                 self.keep(entry);
                 None
             }

@@ -115,6 +115,11 @@ impl<H: Host> Work<'_, H> {
                 Step::Failed(WrError { status, vendor_err }) => {
                     open_reads.settle(read.send.index, status, vendor_err);
                 }
+                Step::Absent => {
+                    open_reads.put_back(read);
+                    let until = self.requester.pages_until(self.here.host().now());
+                    self.requester.open_reads.resume_at = Some(until);
+                }
                 _ => {
                     open_reads.put_back(read);
                     self.no_answer(entry.send.index);

@@ -53,6 +53,8 @@ pub(super) enum Step {
     /// The message is lost, without an error for its sender.
     Lost,
     NotReady(Duration),
+    /// Pages of either side are absent, and have been requested.
+    Absent,
     /// A request that concerns a key was refused.
     Refused(Denied),
     /// A key was invalidated. The entry continues when its present users have ended.
@@ -332,6 +334,7 @@ fn stopped<H: Host>(
     let fails = stop.is_failure();
     let refusal = match stop {
         Stop::Local(error) => return Step::Failed(error),
+        Stop::Absent => return Step::Absent,
         Stop::Remote(refusal) => refusal,
     };
     if let Some(rules) = rules.filter(|_| fails) {

@@ -26,7 +26,7 @@ pub fn atomic_write<H: Host>(
 ) -> Result<(), Refusal> {
     let mut side = SgList::default();
     find(there, responder, inbound, &mut side)?;
-    let addr = side.word().ok_or(Refusal::Operational)?;
+    let addr = side.word().ok_or_else(|| side.refusal(&there.turn, 0..8))?;
     let memory = &there.turn.memory;
     memory.store(addr, u64::from_le_bytes(bytes)).map_err(|_| Refusal::Operational)?;
     end(there, responder, inbound, &side).map(drop)

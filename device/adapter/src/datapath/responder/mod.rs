@@ -185,7 +185,7 @@ fn change_word<H: Host>(
     inbound: &Inbound,
     side: &SgList<'_>,
 ) -> Result<u64, Refusal> {
-    let addr = side.word().ok_or(Refusal::Operational)?;
+    let addr = side.word().ok_or_else(|| side.refusal(&there.turn, 0..8))?;
     let memory = &there.turn.memory;
     let old = match inbound.operation {
         Operation::FetchAdd { add, .. } => memory.fetch_add(addr, add),
@@ -226,7 +226,7 @@ pub fn read_on<H: Host>(
     let (message, need) = (Some(message), Access::REMOTE_READ);
     let wanted = Wanted { remote, len: end, message, need };
     look_up(there, responder, &mut side, &wanted)?;
-    side.read::<H>(&there.turn.memory, at, into).map_err(|_| Refusal::Operational)?;
+    side.read::<H>(&there.turn.memory, at, into).map_err(|_| side.refusal(&there.turn, at..end))?;
     if last {
         placed(there, source.message, remote, &side);
     }

@@ -135,7 +135,7 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
             there.turn.step(Counter::RespRemoteInvalidRequest);
             (Kind::QpRequestError, Status::WrFlushErr)
         }
-        Refusal::NotReady | Refusal::Unexpected => return,
+        Refusal::NotReady | Refusal::Absent | Refusal::Unexpected => return,
     };
     // A receive with an error of its own reports it by its completion. Otherwise an event does.
     let own = responder.current.is_some() && status != Status::WrFlushErr;

@@ -24,14 +24,14 @@ use crate::datapath::send_queue::Turn;
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{Arrived, Incoming, NotPlaced, place, received};
-use crate::datapath::transport::executing::{Executor, execute_all, wait_for_room};
+use crate::datapath::transport::executing::{Executor, execute_all, wait_for_pages, wait_for_room};
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
 use crate::datapath::transport::packets::datagrams::{self, Leaving};
 use crate::datapath::transport::peers::{Fabric, Network};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
-use crate::host::{CopyFault, Host};
+use crate::host::Host;
 use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
 use crate::network_header::{self, NetworkHeader};
@@ -94,6 +94,8 @@ enum Sent {
     Underway,
     /// The network has no room for it at present.
     Later,
+    /// Pages of the sender's memory are absent, and have been requested.
+    Absent,
 }
 
 /// Executes entries of the send queue of `qp`, which are copied to `batch`.
@@ -130,6 +132,9 @@ impl<H: Host> Executor<H> for DatagramTurn<'_, '_, H> {
         if matches!(sent, Sent::Underway) {
             self.requester.keep(send, raw, 0);
             return Some(Turn::More);
+        }
+        if matches!(sent, Sent::Absent) {
+            return Some(wait_for_pages(here, self.requester, send, raw));
         }
         if matches!(sent, Sent::Later) {
             return Some(wait_for_room(here, self.requester, send, raw));
@@ -174,7 +179,13 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
         let qkey = to.qkey.get();
         let qkey = if qkey & QKEY_OWN != 0 { requester.config.qkey } else { qkey };
         let datagram = Leaving { from: qp.qpn, send, source, to: to.dest_qpn, qkey };
-        let leave = |path: &wire::Path| sent(datagrams::send(*network, here, path, &datagram));
+        let leave = |path: &wire::Path| match datagrams::send(*network, here, path, &datagram) {
+            Ok(()) => Sent::Delivered { event_due: false },
+            Err(_) => match source.fault(here, 0..send.length) {
+                Denied::Absent => Sent::Absent,
+                denied => Sent::Failed(denied.into()),
+            },
+        };
         let blocked = qp.options.contains(QpOptions::BLOCK_LOOPBACK);
         let delivery = Delivery { here, datagram: &datagram, to, from: *from, blocked };
         match target {
@@ -196,9 +207,9 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
             }
             Target::Group(found, outside) => {
                 if let (None, Some(path)) = (&requester.progress, outside)
-                    && let Sent::Failed(error) = leave(path)
+                    && let unsent @ (Sent::Failed(_) | Sent::Absent) = leave(path)
                 {
-                    return Sent::Failed(error);
+                    return unsent;
                 }
                 let progress =
                     requester.progress.get_or_insert_with(|| fanout::begin(network.fabric));
@@ -278,6 +289,7 @@ impl<H: Host> Delivery<'_, '_, H> {
                         return Some(true);
                     }
                     Sent::Failed(error) => failed = Some(Sent::Failed(error)),
+                    Sent::Absent => failed = Some(Sent::Absent),
                     Sent::Dropped | Sent::Underway | Sent::Later => return Some(false),
                 }
                 None
@@ -325,7 +337,8 @@ impl<H: Host> Delivery<'_, '_, H> {
         let incoming = Incoming { source, header: &bytes, length: send.length };
         match place(here, there, &mut responder, &incoming) {
             Ok(()) => {}
-            Err(NotPlaced::Source) => return Sent::Failed(Denied::Memory.into()),
+            Err(NotPlaced::Source(Denied::Absent)) => return Sent::Absent,
+            Err(NotPlaced::Source(denied)) => return Sent::Failed(denied.into()),
             Err(NotPlaced::Dropped) => return Sent::Dropped,
             Err(NotPlaced::Receiver(refusal)) => {
                 there.act(|| outcome::fail(there, &mut responder, refusal));
@@ -350,14 +363,6 @@ impl<H: Host> Delivery<'_, '_, H> {
             }
             Err(_) => Sent::Dropped,
         }
-    }
-}
-
-/// Returns the result of sending a datagram as a packet, which is never acknowledged.
-fn sent(left: Result<(), CopyFault>) -> Sent {
-    match left {
-        Ok(()) => Sent::Delivered { event_due: false },
-        Err(_) => Sent::Failed(Denied::Memory.into()),
     }
 }
 

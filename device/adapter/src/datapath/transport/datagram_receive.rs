@@ -10,6 +10,7 @@ use crate::datapath::sgl::{SgList, Side, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, Host};
+use crate::memory::tpt::Denied;
 use crate::network_header;
 use crate::objects::completion::{Completion, Origin};
 use crate::objects::qp::Responder;
@@ -68,13 +69,25 @@ pub(crate) fn received<H: Host>(
 
 /// The reason for which a datagram was not placed.
 pub(crate) enum NotPlaced {
-    /// The sender's memory is not accessible.
-    Source,
-    /// There is no receive, or it is too short. The datagram is dropped, and the receive stays
+    /// The sender's memory is not accessible, or absent.
+    Source(Denied),
+    /// There is no receive, or it is too short, or pages of its memory are absent. The datagram is dropped, and the receive stays
     /// posted.
     Dropped,
     /// The receive or its memory is faulty. The receiving QP fails.
     Receiver(Refusal),
+}
+
+impl NotPlaced {
+    /// Returns the reason for which `len` bytes could not be stored in the receiver's memory. A
+    /// datagram does not wait for absent pages.
+    #[cold]
+    fn target<H: Host>(side: &SgList<'_>, there: &There<'_, H>, len: u64) -> Self {
+        match side.refusal(&there.turn, 0..len) {
+            Refusal::Absent => Self::Dropped,
+            refusal => Self::Receiver(refusal),
+        }
+    }
 }
 
 impl From<Refusal> for NotPlaced {
@@ -117,11 +130,12 @@ pub(crate) fn place<H: Host>(
             .map_err(|_| Refusal::Operational)?;
     }
     let memory = &there.turn.memory;
-    head.write::<H>(memory, 0, header).map_err(|_| Refusal::Operational)?;
+    head.write::<H>(memory, 0, header)
+        .map_err(|_| NotPlaced::target(&head, there, GRH_LEN.into()))?;
     let from = Side { list: source, memory: &here.memory };
     copy::<H>(from, Side { list: &body, memory }, 0, length).map_err(|fault| match fault {
-        CopyFault::Source => NotPlaced::Source,
-        CopyFault::Target => Refusal::Operational.into(),
+        CopyFault::Source => NotPlaced::Source(source.fault(here, 0..length)),
+        CopyFault::Target => NotPlaced::target(&body, there, length),
     })?;
     here.slice.charge_copy(length);
     there.turn.moved(length);

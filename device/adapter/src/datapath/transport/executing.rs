@@ -64,3 +64,17 @@ pub(crate) fn wait_for_room<H: Host>(
     requester.not_before = Some(until);
     Turn::Wait(until)
 }
+
+/// Keeps an entry whose memory has absent pages, to execute it again after a pause.
+#[cold]
+pub(crate) fn wait_for_pages<H: Host>(
+    here: &TurnContext<'_, H>,
+    requester: &mut Requester<H>,
+    send: &SendWqe,
+    raw: &[u8],
+) -> Turn {
+    requester.keep(send, raw, 0);
+    let until = requester.pages_until(here.host().now());
+    requester.not_before = Some(until);
+    Turn::Wait(until)
+}

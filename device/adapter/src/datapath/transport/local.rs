@@ -2,6 +2,7 @@
 //! one copy.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
@@ -55,27 +56,30 @@ pub(crate) enum Stop {
     Local(WrError),
     /// The responder refuses.
     Remote(Refusal),
+    /// Pages of either side are absent, and have been requested.
+    Absent,
 }
 
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
-        Self::Remote(refusal)
+        match refusal {
+            Refusal::Absent => Self::Absent,
+            refusal => Self::Remote(refusal),
+        }
     }
 }
 
 impl Stop {
     fn denied(denied: Denied) -> Self {
-        Self::Local(denied.into())
+        match denied {
+            Denied::Absent => Self::Absent,
+            denied => Self::Local(denied.into()),
+        }
     }
 
     /// Returns whether the work request fails. Otherwise it is tried again later.
     pub(crate) fn is_failure(&self) -> bool {
-        !matches!(self, Self::Remote(Refusal::NotReady | Refusal::Unexpected))
-    }
-
-    /// Returns the error for a fault of a copy. `own` is a fault of the requester's side.
-    fn copying(fault: CopyFault, own: CopyFault) -> Self {
-        if fault == own { Self::denied(Denied::Memory) } else { Self::Remote(Refusal::Operational) }
+        !matches!(self, Self::Absent | Self::Remote(Refusal::NotReady | Refusal::Unexpected))
     }
 }
 
@@ -182,7 +186,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let at = place.ok_or(Stop::Local(WrError { status, vendor_err }))?;
         target
             .write::<H>(&self.there.turn.memory, at, &key.get().to_be_bytes())
-            .map_err(|_| Stop::Remote(Refusal::Operational))
+            .map_err(|_| self.stop(target, false, at..at.saturating_add(4)))
     }
 
     /// Executes a READ, whose bytes go from the responder to the requester.
@@ -211,6 +215,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         // The place of the result is checked first, because a change of the word cannot be undone.
         let mut target = SgList::default();
         self.add_sink(&mut target)?;
+        if !target.is_there(8) {
+            return Err(self.stop(&target, true, 0..8));
+        }
         let old = there.act(|| responder::atomic(there, responder, &inbound))?;
         target
             .write::<H>(&here.memory, 0, &old.to_le_bytes())
@@ -226,7 +233,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let mut source = SgList::default();
         source.add_source(here, self.qp.user(), self.send, self.raw).map_err(Stop::denied)?;
         let mut bytes = [0; 8];
-        source.read::<H>(&here.memory, 0, &mut bytes).map_err(|_| Stop::denied(Denied::Memory))?;
+        source
+            .read::<H>(&here.memory, 0, &mut bytes)
+            .map_err(|_| self.stop(&source, true, 0..8))?;
         there.act(|| responder::flush::atomic_write(there, responder, &inbound, bytes))?;
         Ok(None)
     }
@@ -251,6 +260,37 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         if self.max_rd_atomic == 0 { Err(Stop::Local(Status::LocQpOpErr.into())) } else { Ok(()) }
     }
 
+    /// Returns the reason for which the bytes `range` of a side, which is the requester's own or
+    /// that of the responder, could not be moved.
+    #[cold]
+    fn stop(&self, side: &SgList<'_>, own: bool, range: Range<u64>) -> Stop {
+        if own {
+            Stop::denied(side.fault(self.here, range))
+        } else {
+            side.refusal(&self.there.turn, range).into()
+        }
+    }
+
+    /// Returns the reason for which the bytes `range` could not be copied from the first list to the
+    /// second. Pages that are absent at either end are requested.
+    #[cold]
+    fn stop_of_copy(
+        &self,
+        lists: [&SgList<'_>; 2],
+        fault: CopyFault,
+        own: CopyFault,
+        range: Range<u64>,
+    ) -> Stop {
+        let [source, target] = lists;
+        let (failed, other) =
+            if fault == CopyFault::Source { (source, target) } else { (target, source) };
+        let stop = self.stop(failed, fault == own, range.clone());
+        if matches!(stop, Stop::Absent) && !other.has(range.start, range.end) {
+            return self.stop(other, fault != own, range);
+        }
+        stop
+    }
+
     /// Copies bytes piece by piece, and sets [`Self::to`] to the end of the copied bytes when the
     /// slice is over. `own` is the side whose fault is the requester's.
     #[inline]
@@ -266,7 +306,16 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let (mut at, end) = (self.from, self.to.get());
         loop {
             let next = at + self.here.slice.piece(end - at);
-            copy::<H>(source, target, at, next).map_err(|fault| Stop::copying(fault, own))?;
+            if let Err(fault) = copy::<H>(source, target, at, next) {
+                let lists = [source.list, target.list];
+                let stop = self.stop_of_copy(lists, fault, own, at..next);
+                if matches!(stop, Stop::Absent) && at > self.from {
+                    // The rest is moved later.
+                    self.to.set(at);
+                    return Ok(());
+                }
+                return Err(stop);
+            }
             let moved = next - at;
             self.here.slice.charge_copy(moved);
             self.there.turn.moved(moved);
@@ -292,7 +341,15 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let (mut at, end) = (self.from, self.to.get());
         while at < end {
             let [from, to] = disorder.block(at / BLOCK);
-            copy::<H>(source, target, from, to).map_err(|fault| Stop::copying(fault, own))?;
+            if let Err(fault) = copy::<H>(source, target, from, to) {
+                let lists = [source.list, target.list];
+                let stop = self.stop_of_copy(lists, fault, own, from..to);
+                if matches!(stop, Stop::Absent) && at > self.from {
+                    // The rest is moved later.
+                    break;
+                }
+                return Err(stop);
+            }
             at = (at + BLOCK).min(self.send.length);
             self.here.slice.charge_copy(to - from);
             self.there.turn.moved(to - from);

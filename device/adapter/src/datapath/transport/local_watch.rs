@@ -40,7 +40,7 @@ pub(crate) fn stopped<H: Host>(
     responder: &Responder,
 ) {
     match stop {
-        Stop::Local(..) | Stop::Remote(Refusal::Unexpected) => {}
+        Stop::Local(..) | Stop::Absent | Stop::Remote(Refusal::Unexpected) => {}
         Stop::Remote(Refusal::NotReady) if again => {}
         Stop::Remote(refusal) => {
             exchanged(network, watcher, exchange, verdict(Err(*refusal)), responder)

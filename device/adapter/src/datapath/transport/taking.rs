@@ -64,7 +64,7 @@ pub(super) fn take_all<H: Host>(
     let mut entry = Entry::EMPTY;
     for _ in 0..BATCH {
         if !protocol.admits() {
-            return Some(Next::Done);
+            return Some(protocol.queue().wait());
         }
         let mut queue = protocol.queue();
         match take(here, queue.qp, queue.requester, batch, &mut entry) {
@@ -84,7 +84,7 @@ pub(super) fn take_all<H: Host>(
                 return Some(next);
             }
         } else if !protocol.start(here, send, raw) {
-            return Some(Next::Done);
+            return Some(protocol.queue().wait());
         }
         if here.slice.is_over() {
             break;
@@ -94,6 +94,11 @@ pub(super) fn take_all<H: Host>(
 }
 
 impl<H: Host> Queue<'_, H> {
+    /// Returns the result of the turn's taking if no work request may follow now.
+    fn wait(&self) -> Next {
+        self.requester.not_before.map_or(Next::Done, Next::Later)
+    }
+
     /// Executes a work request that sends no message, whose WQE is `raw`. Returns the result of the
     /// turn's taking if no other work request may follow now.
     fn start_local(

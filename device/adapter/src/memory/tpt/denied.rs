@@ -36,6 +36,8 @@ pub enum Denied {
     Early = 14,
     /// The driver has ended the transfer.
     Ended = 15,
+    /// Pages of the region are absent, and have been requested. The access is tried again.
+    Absent = 16,
 }
 
 impl Denied {

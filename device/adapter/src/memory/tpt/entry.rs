@@ -278,6 +278,8 @@ pub(super) struct Cold {
     pub(super) region: Option<u32>,
     /// The pages that belong to the entry itself.
     pub(super) table: Table,
+    /// True if its pages come and go.
+    pub(super) paged: bool,
     /// Maximum number of pages of a fast registration.
     pub(super) max_pages: u32,
     /// The message that has used the entry, if that is valid for one message.

@@ -18,6 +18,7 @@
 //! | `entry` | an entry: the cache line that look-ups read, and the data behind it |
 //! | `denied` | reasons for which an access is denied |
 //! | `regions` | regions registered by command |
+//! | `paging` | regions whose pages come and go |
 //! | `fast` | regions that work requests register, and keys that they invalidate |
 //! | `windows` | windows and their binding |
 //! | `touch`, `message` | keys that are valid for one message; this message |
@@ -28,12 +29,14 @@ mod denied;
 mod entry;
 mod fast;
 mod message;
+mod paging;
 mod regions;
 mod touch;
 mod windows;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use vrnic_abi::qp::Access;
@@ -45,6 +48,8 @@ use self::entry::{Back, Cold, Entry, Owner, Slot};
 pub use self::entry::{ByteRange, Kind, Known, Mr};
 pub use self::fast::Registration;
 pub use self::message::{Message, Position, Stream};
+use self::paging::Paging;
+pub use self::paging::{Missing, PageSpan, Part};
 pub use self::regions::Refused;
 pub use self::windows::{Binding, Bound};
 use crate::domain::Domain;
@@ -129,6 +134,10 @@ pub struct Tpt {
     /// The windows, and their maximum number.
     windows: Meter,
     budget: Arc<PageBudget>,
+    /// Locked after the cold half of an entry.
+    paging: Mutex<Paging>,
+    /// True if pages of a region come and go, or did.
+    has_paged: AtomicBool,
     /// The instances of the previous table, by index.
     before: Box<[u8]>,
 }
@@ -196,6 +205,8 @@ impl Tpt {
             free,
             windows: Meter::new(limit),
             budget,
+            paging: Mutex::new(Paging::new()),
+            has_paged: AtomicBool::new(false),
             before: Box::default(),
         }
     }
@@ -346,6 +357,9 @@ impl Tpt {
             let mut cold = slot.back.cold.lock();
             if cold.owner != Owner::Leaving {
                 return;
+            }
+            if cold.paged {
+                self.forget_pages(&cold.table);
             }
             self.mtt.free(&cold.table);
             *cold = Cold { instance: cold.instance, ..Cold::default() };

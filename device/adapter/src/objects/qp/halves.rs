@@ -28,6 +28,10 @@ use crate::requests::wqe::{RecvWqe, SendWqe};
 /// Counter of all halves. A reset of a QP counts as new halves.
 static LIVES: AtomicU32 = AtomicU32::new(0);
 
+/// Time before an access to absent pages is tried again: at first, and at most.
+const MIN_PAGES_PAUSE: Duration = Duration::from_micros(20);
+const MAX_PAGES_PAUSE: Duration = Duration::from_millis(1);
+
 /// The state of the requester.
 #[derive(Debug)]
 pub struct Requester<H: Host> {
@@ -48,7 +52,7 @@ pub struct Requester<H: Host> {
     pub rnr_retries: u8,
     /// The time at which the peer's RNR timer expires.
     pub rnr_until: Option<Nanos>,
-    /// Time between two checks for a receive of the peer.
+    /// Time between two checks for a receive of the peer, or for absent pages.
     pub rnr_pause: Duration,
     /// The time of the next try, while waiting for it.
     pub not_before: Option<Nanos>,
@@ -111,6 +115,15 @@ impl<H: Host> Requester<H> {
         self.rnr_pause = Duration::ZERO;
         self.keys = None;
         self.progress = None;
+    }
+
+    /// Returns the time at which an access to absent pages is tried again. The pause doubles until
+    /// there is progress.
+    #[cold]
+    pub fn pages_until(&mut self, now: Nanos) -> Nanos {
+        let pause = self.rnr_pause * 2;
+        self.rnr_pause = pause.clamp(MIN_PAGES_PAUSE, MAX_PAGES_PAUSE);
+        now.plus(self.rnr_pause)
     }
 
     /// Stores the work request in progress, whose WQE is `raw`, for the next turn. `done` bytes of

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use vrnic_abi::qp::State;
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
+use vrnic_roce::wire::Packet;
 
 use super::requests::{Received, admit};
+use crate::datapath::constants::PAGES_PAUSE;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
+use crate::memory::tpt::Denied;
 use crate::objects::qp::remote::Sender;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
@@ -34,6 +37,10 @@ pub(super) fn receive<H: Host>(
     admit(network, &sender.way, received)?;
     let packet = &received.packet;
     let here = TurnContext::new(network.core(), qp, slice);
+    if here.tpt.has_paged() && !is_there(&here, qp, sender, packet) {
+        sender.engine.ask_again(here.now().plus(PAGES_PAUSE));
+        return Ok(());
+    }
     let effect = sender.engine.receive(here.now(), packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);
@@ -64,4 +71,19 @@ fn place<H: Host>(
     side.write::<H>(&here.memory, offset.into(), bytes).ok()?;
     here.moved(bytes.len() as u64);
     Some(())
+}
+
+/// Returns whether the memory to which an answer goes is present. Absent pages are requested.
+fn is_there<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    sender: &Sender,
+    packet: &Packet<'_>,
+) -> bool {
+    let Some((id, bytes)) = sender.engine.waits_for(packet.head.psn) else { return true };
+    let Some((posted, raw)) = sender.outstanding.find(id) else { return true };
+    let mut side = SgList::default();
+    let found = side.add_sink(here, qp.user(), &posted.send, raw).is_ok();
+    let (start, end) = (u64::from(bytes.start), u64::from(bytes.end));
+    !found || side.has(start, end) || side.fault(here, start..end) != Denied::Absent
 }

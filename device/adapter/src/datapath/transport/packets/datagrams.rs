@@ -192,7 +192,7 @@ fn bring<H: Host>(
     let incoming = datagram_receive::Incoming { source: &payload, header: &header, length };
     match place(&there.turn, &there, &mut responder, &incoming) {
         Ok(()) => {}
-        Err(NotPlaced::Source | NotPlaced::Dropped) => return Err(Discard::Refused),
+        Err(NotPlaced::Source(_) | NotPlaced::Dropped) => return Err(Discard::Refused),
         Err(NotPlaced::Receiver(refusal)) => {
             outcome::fail(&there, &mut responder, refusal);
             return Err(Discard::Refused);

@@ -25,6 +25,10 @@ use crate::objects::qp::{Ended, Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
+/// Number of bytes of a READ whose pages must be present when it begins. The peer asks again for
+/// later bytes that are absent.
+const READ_PRESENT: u64 = 1 << 20;
+
 /// A received request.
 #[derive(Debug)]
 pub(super) struct Received<'f> {
@@ -245,9 +249,19 @@ fn place<H: Host>(
     responder::find(there, responder, inbound, &mut side)?;
     // Only the last part of a WRITE has immediate data, so the message has no receive yet.
     responder::accept(there, responder, &Inbound { from: 0, ..*inbound })?;
-    side.write::<H>(&there.turn.memory, inbound.from, payload).map_err(|_| Refusal::Operational)?;
+    side.write::<H>(&there.turn.memory, inbound.from, payload).map_err(|_| {
+        let end = inbound.from.saturating_add(payload.len() as u64);
+        side.refusal(&there.turn, inbound.from..end)
+    })?;
     there.turn.moved(payload.len() as u64);
-    if !ends || matches!(inbound.operation, Operation::Read(_)) {
+    if matches!(inbound.operation, Operation::Read(_)) {
+        let wanted = inbound.length.min(READ_PRESENT);
+        if there.turn.tpt.has_paged() && !side.is_there(wanted) {
+            return Err(side.refusal(&there.turn, 0..wanted));
+        }
+        return Ok(None);
+    }
+    if !ends {
         return Ok(None);
     }
     responder::end(there, responder, inbound, &side)

@@ -1,21 +1,27 @@
 //! Passes work requests from the send queue to the engine.
 
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 
 use super::message::request;
 use super::turn::Sending;
 use crate::datapath::local_wr;
 use crate::datapath::sgl::SgList;
+use crate::datapath::transport::executing::wait_for_pages;
 use crate::datapath::transport::taking::{Protocol, Queue};
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
+use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{End, Posted};
 use crate::requests::wqe::SendWqe;
 
 impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
     fn admits(&mut self) -> bool {
+        if self.requester.not_before.is_some_and(|until| self.here.host().now() < until) {
+            return false;
+        }
+        self.requester.not_before = None;
         let sends = self.qp.state() == State::Rts || self.requester.current.is_some();
         sends && self.sender.has_room() && !self.sender.outstanding.has_failed()
     }
@@ -35,7 +41,14 @@ impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
             }
         }
         if posted.end.is_none() {
-            posted.end = self::check(here, qp, send, raw).err();
+            posted.end = match self::check(here, qp, send, raw) {
+                Ok(()) => None,
+                Err(Denied::Absent) => {
+                    wait_for_pages(here, self.requester, send, raw);
+                    return false;
+                }
+                Err(denied) => Some(End::Failed(denied.into())),
+            };
         }
         let pushes = |request| sender.engine.push(request).is_ok();
         if posted.end.is_none() && !request(qp, send, raw).is_some_and(pushes) {
@@ -46,13 +59,19 @@ impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
     }
 }
 
-/// Checks the requester's own memory before any packet is sent.
+/// Checks the requester's own memory before any packet is sent. The bytes of a reliable connection
+/// may be absent until they are sent, but an answer does not wait for absent pages.
 fn check<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     send: &SendWqe,
     raw: &[u8],
-) -> Result<(), End> {
-    let checked = SgList::default().add_own(here, qp.user(), send, raw);
-    checked.map_err(|denied| End::Failed(denied.into()))
+) -> Result<(), Denied> {
+    let mut side = SgList::default();
+    side.add_own(here, qp.user(), send, raw)?;
+    let waits = qp.kind == Type::Uc || send.opcode.info().has_response();
+    if waits && here.tpt.has_paged() && !side.is_there(send.length) {
+        return Err(side.fault(here, 0..send.length));
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use vrnic_roce::wire::Body;
 
 use super::requests::read_nak;
 use super::{counts, frames};
-use crate::datapath::constants::{MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
+use crate::datapath::constants::{MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE, PAGES_PAUSE};
 use crate::datapath::inbound::Remote;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, Source, outcome};
@@ -150,6 +150,7 @@ impl<H: Host> Sending<'_, '_, H> {
         }
         // A work request that waited for all before it may continue now.
         let freed = self.requester.current.is_some()
+            && self.requester.not_before.is_none()
             && self.sender.outstanding.is_empty()
             && !self.qp.held.load(Ordering::Relaxed);
         match leaves {
@@ -167,14 +168,26 @@ impl<H: Host> Sending<'_, '_, H> {
                 return Leaves::Later(now.plus(NO_ROOM_PAUSE));
             }
             let Some(transmit) = self.sender.engine.next(now) else { return Leaves::None };
-            if self.frame(&transmit).is_err() {
-                self.sender.engine.refuse(transmit.id);
+            match self.frame(&transmit) {
+                Ok(()) => {}
+                Err(Denied::Absent) => self.wait_for_pages(&transmit),
+                Err(_) => self.sender.engine.refuse(transmit.id),
             }
             if self.here.slice.is_over() {
                 break;
             }
         }
         Leaves::Soon
+    }
+
+    /// Sends a packet later whose memory has absent pages, or loses it if its connection is
+    /// unreliable.
+    #[cold]
+    fn wait_for_pages(&mut self, transmit: &Transmit) {
+        let until = self.requester.pages_until(self.here.host().now());
+        if !self.sender.engine.stall(transmit.head.psn, until) {
+            self.here.step(Counter::TxRoceDiscards);
+        }
     }
 
     /// Builds the frame of a packet.
@@ -199,7 +212,8 @@ impl<H: Host> Sending<'_, '_, H> {
             let mut side = SgList::default();
             side.add_source(here, qp.user(), &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
-            side.read::<H>(&here.memory, at, payload).map_err(|_| Denied::Memory)?;
+            side.read::<H>(&here.memory, at, payload)
+                .map_err(|_| side.fault(here, at..transmit.range.end.into()))?;
             if let Some(carried) = posted.command {
                 carried.insert(payload, at);
             }
@@ -280,6 +294,7 @@ fn answers<H: Host>(
     let there = There::new(network.core(), qp, slice);
     // Acknowledgements are short and always sent, so that the peer can continue.
     let room = if engine.is_reading() { room(network, way) } else { MAX_FRAMES };
+    let mut waits = None;
     for _ in 0..MAX_FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
         let length = reply.read.map_or(0, |read| read.length as usize);
@@ -289,6 +304,11 @@ fn answers<H: Host>(
         let (head, body) = (&reply.head, &reply.body);
         let parts = frames::Parts { path: &way.path, head, body, length };
         let built = frames::add(outbox, &parts, |payload| read(&there, responder, &reply, payload));
+        if built == Err(Refusal::Absent) {
+            engine.put_back(&reply);
+            waits = Some(there.turn.now().plus(PAGES_PAUSE));
+            break;
+        }
         if let Err(refusal) = built {
             engine.fail_reply(&reply, read_nak(refusal));
             outcome::fail(&there, responder, refusal);
@@ -304,7 +324,9 @@ fn answers<H: Host>(
         }
     }
     counts::of_responder(&there.turn, counted, engine.counters());
-    if !engine.has_reply() {
+    if let Some(at) = waits {
+        Leaves::Later(at)
+    } else if !engine.has_reply() {
         Leaves::None
     } else if room == 0 && engine.is_reading() {
         Leaves::Later(there.turn.now().plus(NO_ROOM_PAUSE))

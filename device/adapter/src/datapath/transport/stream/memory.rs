@@ -303,7 +303,7 @@ const fn remote(at: Tagged) -> Remote {
 /// Returns the reason of a refusal that the stream reports to the peer.
 pub(super) const fn refused(refusal: Refusal) -> Refused {
     match refusal {
-        Refusal::NotReady => Refused::NotReady,
+        Refusal::NotReady | Refusal::Absent => Refused::NotReady,
         Refusal::Invalid => Refused::Disabled,
         Refusal::TooShort => Refused::TooLong,
         Refusal::Access(denied) => match denied {
@@ -312,7 +312,7 @@ pub(super) const fn refused(refusal: Refusal) -> Refused {
             Denied::Rights | Denied::Touched => Refused::Rights,
             Denied::NotBindable | Denied::InUse => Refused::NotInvalidated,
             Denied::Invalid | Denied::Kind | Denied::Stale => Refused::Invalid,
-            Denied::Memory | Denied::Full => Refused::Gone,
+            Denied::Memory | Denied::Full | Denied::Absent => Refused::Gone,
             // No message asks for a direct transfer.
             Denied::Overrun | Denied::Short | Denied::Early | Denied::Ended => Refused::Gone,
         },

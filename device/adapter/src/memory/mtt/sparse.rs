@@ -1,0 +1,158 @@
+//! Tables whose pages come and go. A page that is absent has no address, and may have no list.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::GuestAddr;
+
+use super::{LIST, LIST_MASK, Mtt, Table, WIDE, WIDE_BELOW, page};
+use crate::memory::pages::PagesError;
+
+/// The word of a page that cannot be had. Look-ups take it for an absent page.
+const FAILED: u64 = 2;
+
+/// What a table has for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageState {
+    /// Nothing.
+    Absent,
+    /// Its address.
+    Present,
+    /// Nothing, and the page cannot be had.
+    Failed,
+}
+
+impl Mtt {
+    /// Creates a table for `count` pages of `1 << shift` bytes, all of which are absent.
+    ///
+    /// # Errors
+    /// [`PagesError::TooMany`]. Nothing is allocated then.
+    pub fn sparse(&self, shift: u8, count: u64) -> Result<Table, PagesError> {
+        let depth = match count {
+            0 => return Err(PagesError::TooMany),
+            _ if count <= 1 << LIST => 2,
+            _ if count <= 1 << (2 * LIST) => 3,
+            _ if count <= 1 << (3 * LIST) => WIDE_BELOW,
+            _ if count <= 1 << (4 * LIST) => WIDE,
+            _ => return Err(PagesError::TooMany),
+        };
+        Ok(Table { shift, depth, root: self.block(depth)? })
+    }
+
+    /// Makes a page of a sparse table present, and allocates its list.
+    ///
+    /// # Errors
+    /// [`PagesError::TooMany`], or [`PagesError::Malformed`] for an address that is not aligned.
+    pub fn add_page(&self, table: &Table, index: u64, page: GuestAddr) -> Result<(), PagesError> {
+        self.store(table, index, page)
+    }
+
+    /// Marks a page as one that cannot be had, if it is absent.
+    ///
+    /// # Errors
+    /// [`PagesError::TooMany`].
+    pub fn fail_page(&self, table: &Table, index: u64) -> Result<(), PagesError> {
+        if self.page_state(table, index) != PageState::Absent {
+            return Ok(());
+        }
+        // It allocates the list.
+        self.store(table, index, GuestAddr::default())?;
+        self.set(table, index, FAILED);
+        Ok(())
+    }
+
+    /// Makes a page absent that cannot be had, after an access has failed because of it.
+    pub fn retry_page(&self, table: &Table, index: u64) {
+        self.set(table, index, 0);
+    }
+
+    fn set(&self, table: &Table, index: u64, word: u64) {
+        if let Some(place) = self.list(table, index).and_then(|words| words.first()) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what the table has for a page.
+    #[must_use]
+    pub fn page_state(&self, table: &Table, index: u64) -> PageState {
+        let word = self.list(table, index).and_then(|words| words.first());
+        match word.map_or(0, |word| word.load(Ordering::Relaxed)) {
+            FAILED => PageState::Failed,
+            word if page(word).is_some() => PageState::Present,
+            _ => PageState::Absent,
+        }
+    }
+
+    /// Makes pages of a sparse table absent. A thread that has looked one up may use it while it
+    /// holds the guest's memory.
+    pub fn remove_pages(&self, table: &Table, pages: Range<u64>) {
+        let levels = match table.depth {
+            WIDE => 4,
+            depth => u32::from(depth).saturating_sub(1),
+        };
+        let end = pages.end.min(1 << (levels * LIST));
+        if pages.start < end {
+            self.remove_below(table.root, levels, pages.start..end);
+        }
+    }
+
+    /// Makes pages below a list absent, whose first page is page 0. Only lists that exist cost
+    /// time.
+    fn remove_below(&self, list: u64, levels: u32, pages: Range<u64>) {
+        let Some(above) = levels.checked_sub(2) else {
+            for at in pages {
+                self.lists.store(list, at & LIST_MASK, 0);
+            }
+            return;
+        };
+        let log = (above + 1) * LIST;
+        for at in pages.start >> log..=(pages.end - 1) >> log {
+            let Some(below) = self.lists.load(list, at).and_then(|n| n.checked_sub(1)) else {
+                continue;
+            };
+            let base = at << log;
+            let start = pages.start.max(base) - base;
+            let end = pages.end.min(base + (1 << log)) - base;
+            self.remove_below(below, levels - 1, start..end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn pages_come_and_go_in_tables_of_all_depths() {
+        let mtt = Mtt::new(&Arc::default());
+        for count in [1, 512, 513, 1 << 18, 1 << 20, 1 << 27, 1 << 36] {
+            let table = mtt.sparse(12, count).expect("a table");
+            let last = count - 1;
+            for index in [0, last / 2, last] {
+                assert_eq!(mtt.page_state(&table, index), PageState::Absent);
+                mtt.add_page(&table, index, GuestAddr::new(0x5000)).expect("room");
+                assert_eq!(mtt.page_state(&table, index), PageState::Present);
+                let run = mtt.resolve(&table, (index << 12) + 9, 1).expect("a page");
+                assert_eq!(run.addr.get(), 0x5009);
+            }
+            mtt.remove_pages(&table, last..u64::MAX);
+            assert_eq!(mtt.page_state(&table, last), PageState::Absent);
+            assert!(mtt.resolve(&table, last << 12, 1).is_none());
+            mtt.fail_page(&table, last).expect("room");
+            assert_eq!(mtt.page_state(&table, last), PageState::Failed);
+            assert!(mtt.resolve(&table, last << 12, 1).is_none());
+            mtt.retry_page(&table, last);
+            assert_eq!(mtt.page_state(&table, last), PageState::Absent);
+            if last / 2 != last {
+                assert_eq!(mtt.page_state(&table, last / 2), PageState::Present);
+            }
+            mtt.remove_pages(&table, 0..count);
+            assert_eq!(mtt.page_state(&table, last / 2), PageState::Absent);
+            mtt.free(&table);
+        }
+        assert_eq!(mtt.used(), 0);
+        assert!(mtt.sparse(12, 0).is_err() && mtt.sparse(12, (1 << 36) + 1).is_err());
+    }
+}

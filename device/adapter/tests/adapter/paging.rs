@@ -1,0 +1,473 @@
+//! Regions whose pages come and go: messages wait for absent pages at either end, by copy and as
+//! packets.
+
+use std::mem::offset_of;
+
+use vrnic_abi::admin::{
+    MAP_PAGES_MAX, MapFlags, MapPages, MrFlags, Opcode as Admin, PAGED_MAX, PageRequest, Pages,
+    RegMr, Rereg, ReregMr, Status as Refusal, UnmapPages, command,
+};
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Attr, State};
+use vrnic_abi::sq::{Opcode, Sge};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::memory::BASE;
+use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::wr::Wr;
+use zerocopy::IntoBytes;
+
+use crate::bus::{Endpoint, Guest};
+use crate::datagrams::datagram;
+use crate::host::RAM_LEN;
+use crate::world::Pair;
+
+/// The first address of the regions, which does not begin a page.
+const IOVA: u64 = 0x7f00_0000_0678;
+const PAGE: u64 = 4096;
+
+/// A region of an endpoint, of which no page is present at first.
+struct Region {
+    guest: Guest,
+    key: u32,
+    /// The memory of its pages, in order.
+    pages: Vec<u64>,
+    list: u64,
+}
+
+impl Region {
+    fn new(guest: &Guest, e: &Endpoint, pages: u64) -> Self {
+        let length = pages * PAGE - (IOVA % PAGE);
+        let mut params = RegMr::new(e.pdn, ALL, IOVA, length, Pages::new(0, 12, 0));
+        params.flags = MrFlags::PAGED.bits().into();
+        let key = guest.command::<command::RegMr>(&params).expect("REG_MR").get();
+        let memory = guest.ram().alloc(pages * PAGE);
+        // In reverse order, so that no two pages are contiguous.
+        let pages: Vec<u64> = (0..pages).rev().map(|page| memory + page * PAGE).collect();
+        Self { guest: guest.clone(), key, pages, list: guest.ram().alloc(PAGE) }
+    }
+
+    fn command(&self, first: u64, count: u64, flags: MapFlags) -> Result<PageRequest, Refused> {
+        let list = if flags.contains(MapFlags::FAILED) || count == 0 { 0 } else { self.list };
+        let params = MapPages {
+            key: self.key.into(),
+            count: (count as u32).into(),
+            first: first.into(),
+            list: list.into(),
+            flags: flags.bits().into(),
+        };
+        self.guest.command::<command::MapPages>(&params)
+    }
+
+    fn map(&self, first: u64, count: u64, flags: MapFlags) -> PageRequest {
+        let pages = &self.pages[first as usize..][..count as usize];
+        self.guest.ram().write(self.list, pages.as_bytes());
+        self.command(first, count, flags).expect("MAP_PAGES")
+    }
+
+    fn unmap(&self, first: u64, count: u64) {
+        let key = self.key.into();
+        let params =
+            UnmapPages { key, first: first.into(), count: count.into(), ..UnmapPages::default() };
+        self.guest.command::<command::UnmapPages>(&params).expect("UNMAP_PAGES");
+    }
+
+    /// Returns whether the adapter has reported a request since the last call.
+    fn is_reported(&self) -> bool {
+        let events = self.guest.drain_events();
+        assert!(events.iter().all(|event| *event == (Kind::PageFault, self.key)), "{events:?}");
+        assert!(events.len() < 2, "{events:?}");
+        !events.is_empty()
+    }
+
+    /// Maps what was requested, or reports that it cannot be had. Returns the number of pages.
+    fn serve(&self, flags: MapFlags) -> u64 {
+        let (mut done, mut next) = (0, self.map(0, 0, MapFlags::NEXT));
+        while next.count.get() > 0 {
+            let (first, count) = (next.first.get(), u64::from(next.count.get()));
+            done += count;
+            next = self.map(first, count, flags | MapFlags::NEXT);
+        }
+        done
+    }
+
+    fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge { addr: (IOVA + offset).into(), length: length.into(), lkey: self.key.into() }
+    }
+
+    /// Returns the memory of a byte.
+    fn at(&self, offset: u64) -> u64 {
+        let at = IOVA % PAGE + offset;
+        self.pages[(at / PAGE) as usize] + at % PAGE
+    }
+
+    fn fill(&self, offset: u64, bytes: &[u8]) {
+        for (at, byte) in (offset..).zip(bytes) {
+            self.guest.ram().write(self.at(at), &[*byte]);
+        }
+    }
+
+    fn bytes(&self, offset: u64, len: u64) -> Vec<u8> {
+        (offset..offset + len).flat_map(|at| self.guest.ram().read(self.at(at), 1)).collect()
+    }
+}
+
+/// Two connected QPs, and a region of each.
+struct Scene {
+    p: Pair,
+    a: Region,
+    b: Region,
+}
+
+const PAGES: u64 = 600;
+
+impl Scene {
+    fn new() -> Self {
+        Self::with(Setup::default())
+    }
+
+    fn with(setup: Setup) -> Self {
+        // A responder over packets asks for a retry, which does not end with this number.
+        let p = Pair::with(setup, |attr: &mut Attr| attr.rnr_retry = 7);
+        let (a, b) = (Region::new(&p.ga, &p.a, PAGES), Region::new(&p.gb, &p.b, PAGES));
+        Self { p, a, b }
+    }
+
+    /// Lets the adapters work for some time, in which nobody serves requests.
+    fn wait(&self) {
+        for _ in 0..40 {
+            self.p.settle();
+            self.p.world.advance(100_000);
+        }
+        self.p.settle();
+    }
+
+    /// Executes a work request, and serves what it needs. Returns its status, and the number of
+    /// pages that were requested at A and at B.
+    fn run(&mut self, wr: &Wr) -> (Status, u64, u64) {
+        self.p.a.post_send(wr);
+        let (mut of_a, mut of_b) = (0, 0);
+        for _ in 0..1000 {
+            self.wait();
+            if let Some(cqe) = self.p.sent() {
+                return (status(&cqe), of_a, of_b);
+            }
+            if self.a.is_reported() {
+                of_a += self.a.serve(MapFlags::empty());
+            }
+            if self.b.is_reported() {
+                of_b += self.b.serve(MapFlags::empty());
+            }
+        }
+        panic!("the request does not end");
+    }
+}
+
+fn pattern(len: u64) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 ^ (at / PAGE) as u8).collect()
+}
+
+const WHOLE: u64 = PAGES * PAGE - 0x678;
+
+#[test]
+fn a_write_waits_for_absent_pages_at_both_ends() {
+    let mut s = Scene::new();
+    s.a.fill(0, &pattern(WHOLE));
+    let wr = Wr::new(Opcode::Write, &[s.a.sge(0, WHOLE as u32)]).to(IOVA, s.b.key);
+    let (status, of_a, of_b) = s.run(&wr);
+    assert_eq!(status, Status::Success);
+    assert!(of_a >= PAGES && of_b >= PAGES, "{of_a} {of_b}");
+    assert_eq!(s.b.bytes(0, WHOLE), pattern(WHOLE));
+    // Nothing is absent any more.
+    let (again, of_a, of_b) = s.run(&wr);
+    assert_eq!((again, of_a, of_b), (Status::Success, 0, 0));
+}
+
+#[test]
+fn a_read_waits_for_absent_pages_at_both_ends() {
+    let mut s = Scene::new();
+    s.b.fill(0, &pattern(WHOLE));
+    let wr = Wr::new(Opcode::Read, &[s.a.sge(0, WHOLE as u32)]).to(IOVA, s.b.key);
+    assert_eq!(s.run(&wr).0, Status::Success);
+    assert_eq!(s.a.bytes(0, WHOLE), pattern(WHOLE));
+    // Reads that are executed one behind the other, of pages that have gone.
+    s.b.unmap(0, u64::MAX);
+    s.a.unmap(300, 10);
+    s.a.fill(0, &vec![0; WHOLE as usize]);
+    for id in 2..5 {
+        s.p.a.post_send(&wr.clone().id(id));
+    }
+    assert_eq!(s.run(&wr.clone().id(5)).0, Status::Success);
+    for _ in 0..3 {
+        s.p.a.send_cq.poll_success();
+    }
+    assert_eq!(s.a.bytes(0, WHOLE), pattern(WHOLE));
+}
+
+#[test]
+fn a_send_waits_for_absent_pages_at_both_ends_and_keeps_its_receive() {
+    let mut s = Scene::new();
+    s.a.fill(0, &pattern(3 * PAGE));
+    s.p.b.post_recv(8, &[s.b.sge(0, 100), s.b.sge(PAGE, 3 * PAGE as u32)]);
+    s.p.b.post_recv(9, &[]);
+    let wr = Wr::new(Opcode::Send, &[s.a.sge(0, 3 * PAGE as u32)]);
+    assert_eq!(s.run(&wr).0, Status::Success);
+    let cqe = s.p.received().expect("a receive");
+    assert_eq!((cqe.wr_id.get(), cqe.byte_len.get()), (8, 3 * PAGE as u32));
+    let got = [s.b.bytes(0, 100), s.b.bytes(PAGE, 3 * PAGE - 100)].concat();
+    assert_eq!(got, pattern(3 * PAGE));
+    assert!(s.p.received().is_none());
+}
+
+#[test]
+fn an_atomic_is_executed_once_when_all_pages_are_there() {
+    let mut s = Scene::new();
+    // The word begins page 1 of B. The place of the result is in page 2 of A.
+    let (word, place) = (PAGE - 0x678, 2 * PAGE - 0x678);
+    s.b.fill(word, &40u64.to_le_bytes());
+    let add = Wr::new(Opcode::FetchAdd, &[s.a.sge(place, 8)]).to(IOVA + word, s.b.key).atomic(2, 0);
+    assert_eq!(s.run(&add).0, Status::Success);
+    assert_eq!(s.b.bytes(word, 8), 42u64.to_le_bytes());
+    assert_eq!(s.a.bytes(place, 8), 40u64.to_le_bytes());
+    s.a.unmap(2, 1);
+    assert_eq!(s.run(&add).0, Status::Success);
+    s.b.unmap(1, 1);
+    assert_eq!(s.run(&add).0, Status::Success);
+    assert_eq!(s.b.bytes(word, 8), 46u64.to_le_bytes());
+    assert_eq!(s.a.bytes(place, 8), 44u64.to_le_bytes());
+    s.b.unmap(1, 1);
+    let store = Wr::new(Opcode::AtomicWrite, &[s.a.sge(place, 8)]).to(IOVA + word, s.b.key);
+    assert_eq!(s.run(&store).0, Status::Success);
+    assert_eq!(s.b.bytes(word, 8), 44u64.to_le_bytes());
+}
+
+#[test]
+fn a_request_waits_as_long_as_its_pages_are_absent() {
+    let mut s = Scene::new();
+    s.a.fill(0, b"late");
+    s.p.a.post_send(&Wr::new(Opcode::Write, &[s.a.sge(0, 4)]).to(IOVA, s.b.key));
+    // Longer than all retries of the QP take.
+    for _ in 0..1000 {
+        s.wait();
+        assert!(s.p.sent().is_none());
+    }
+    assert!(s.a.is_reported());
+    assert_eq!(s.a.serve(MapFlags::empty()), 1);
+    s.wait();
+    assert!(s.b.is_reported());
+    assert_eq!(s.b.serve(MapFlags::empty()), 1);
+    s.wait();
+    assert_eq!(status(&s.p.sent().expect("done")), Status::Success);
+    assert_eq!(s.b.bytes(0, 4), b"late");
+}
+
+#[test]
+fn pages_that_cannot_be_had_end_the_request() {
+    for own in [true, false] {
+        let mut s = Scene::new();
+        let wr = Wr::new(Opcode::Write, &[s.a.sge(0, 4)]).to(IOVA, s.b.key);
+        s.p.a.post_send(&wr);
+        s.wait();
+        if own {
+            assert_eq!(s.a.serve(MapFlags::FAILED), 1);
+        } else {
+            assert_eq!(s.a.serve(MapFlags::empty()), 1);
+            s.wait();
+            assert_eq!(s.b.serve(MapFlags::FAILED), 1);
+        }
+        s.wait();
+        let expected = if own { Status::LocProtErr } else { Status::RemOpErr };
+        assert_eq!(status(&s.p.sent().expect("an error")), expected);
+        assert_eq!(s.p.a.state(), State::Err);
+        // The next access asks again.
+        let region = if own { &s.a } else { &s.b };
+        region.map(0, 1, MapFlags::empty());
+        assert_eq!(region.map(0, 0, MapFlags::NEXT).count.get(), 0);
+    }
+}
+
+#[test]
+fn a_failure_does_not_concern_pages_that_are_present() {
+    let mut s = Scene::new();
+    s.a.map(0, 2, MapFlags::empty());
+    s.a.command(0, 3, MapFlags::FAILED).expect("MAP_PAGES");
+    s.b.map(0, 2, MapFlags::empty());
+    let wr = Wr::new(Opcode::Write, &[s.a.sge(0, 5000)]).to(IOVA, s.b.key);
+    assert_eq!(s.run(&wr).0, Status::Success);
+}
+
+#[test]
+fn pages_that_come_and_go_under_traffic_lose_no_byte() {
+    let mut s = Scene::new();
+    let len = 40 * PAGE;
+    s.a.fill(0, &pattern(len));
+    for round in 0..30 {
+        let opcode = [Opcode::Write, Opcode::Read][round % 2];
+        let wr = Wr::new(opcode, &[s.a.sge(0, len as u32)]).to(IOVA, s.b.key);
+        s.p.a.post_send(&wr);
+        let mut done = None;
+        for step in 0u64.. {
+            s.wait();
+            done = done.or_else(|| s.p.sent());
+            if done.is_some() {
+                break;
+            }
+            assert!(step < 1000, "the request does not end");
+            s.a.serve(MapFlags::empty());
+            if step % 3 == 0 {
+                s.b.unmap(step % 40, 7);
+            }
+            s.b.serve(MapFlags::empty());
+            if step % 5 == 0 {
+                s.a.unmap(step * 7 % 40, 3);
+            }
+        }
+        assert_eq!(status(&done.expect("done")), Status::Success);
+        assert_eq!(s.b.bytes(0, len), pattern(len));
+        assert_eq!(s.a.bytes(0, len), pattern(len));
+    }
+}
+
+/// The beginning of a region at address zero that has all addresses of a process.
+#[test]
+fn a_region_may_have_all_addresses_of_a_process() {
+    let mut p = Pair::new();
+    let length = PAGED_MAX * PAGE;
+    let mut params = RegMr::new(p.a.pdn, ALL, 0, length, Pages::new(0, 12, 0));
+    params.flags = MrFlags::PAGED.bits().into();
+    let key = p.ga.command::<command::RegMr>(&params).expect("REG_MR").get();
+    let sge = Sge { addr: 0x7fff_1234_5ff0.into(), length: 32.into(), lkey: key.into() };
+    p.a.post_send(&Wr::new(Opcode::Write, &[sge]).to(p.b.buffer, p.b.key));
+    p.settle();
+    assert_eq!(p.ga.event(), Some((Kind::PageFault, key)));
+    let next =
+        MapPages { key: key.into(), flags: MapFlags::NEXT.bits().into(), ..MapPages::default() };
+    let next = p.ga.command::<command::MapPages>(&next).expect("a request");
+    assert_eq!((next.first.get(), next.count.get()), (0x7_fff1_2345, 2));
+    let list = p.ga.ram().alloc(PAGE);
+    p.ga.ram().write(list, [p.a.buffer + PAGE, p.a.buffer].as_bytes());
+    p.a.fill(PAGE + 0xff0, b"the end of one p");
+    p.a.fill(0, b"age and the next");
+    let map = MapPages {
+        key: key.into(),
+        first: next.first,
+        count: next.count,
+        list: list.into(),
+        flags: 0.into(),
+    };
+    p.ga.command::<command::MapPages>(&map).expect("MAP_PAGES");
+    p.world.advance(2_000_000);
+    p.settle();
+    assert_eq!(status(&p.sent().expect("done")), Status::Success);
+    assert_eq!(p.b.bytes(0, 32), b"the end of one page and the next");
+    assert!(p.ga.on_object(Admin::DeregMr, key).is_ok());
+}
+
+#[test]
+fn parameters_out_of_range() {
+    let s = Scene::new();
+    let (guest, a) = (&s.p.ga, &s.a);
+    let bad = |offset: usize| Err(Refused(Refusal::BadParam, offset as u32));
+    let good = MapPages {
+        key: a.key.into(),
+        count: 1.into(),
+        first: 0.into(),
+        list: a.list.into(),
+        flags: 0.into(),
+    };
+    let map = |params: MapPages| guest.command::<command::MapPages>(&params).map(|_| ());
+    guest.ram().write(a.list, &vec![0xff; PAGE as usize]);
+    assert_eq!(map(good), bad(offset_of!(MapPages, list)));
+    guest.ram().write(a.list, &(BASE + RAM_LEN).to_le_bytes());
+    assert_eq!(map(good), Err(Refused(Refusal::BadAddress, 0)));
+    assert_eq!(
+        map(MapPages { list: (BASE + RAM_LEN).into(), ..good }),
+        Err(Refused(Refusal::BadAddress, 0))
+    );
+    guest.ram().write(a.list, &a.pages[0].to_le_bytes());
+    assert_eq!(map(good), Ok(()));
+    for first in [PAGES, u64::MAX, 1 << 40] {
+        assert_eq!(map(MapPages { first: first.into(), ..good }), bad(offset_of!(MapPages, first)));
+    }
+    let many = MapPages { count: (MAP_PAGES_MAX + 1).into(), ..good };
+    assert_eq!(map(many), bad(offset_of!(MapPages, count)));
+    assert_eq!(map(MapPages { flags: 4.into(), ..good }), bad(offset_of!(MapPages, flags)));
+    let failed = MapFlags::FAILED.bits().into();
+    assert_eq!(map(MapPages { flags: failed, ..good }), bad(offset_of!(MapPages, list)));
+    assert_eq!(map(MapPages { count: 0.into(), ..good }), bad(offset_of!(MapPages, list)));
+    let not_found = Err(Refused(Refusal::NotFound, 0));
+    for key in [s.p.a.key, a.key ^ 1, 0, u32::MAX] {
+        assert_eq!(map(MapPages { key: key.into(), ..good }), not_found);
+        let unmap = UnmapPages { key: key.into(), count: 1.into(), ..UnmapPages::default() };
+        assert_eq!(guest.command::<command::UnmapPages>(&unmap), not_found);
+    }
+    // All of them, however many a guest names.
+    a.unmap(u64::MAX, u64::MAX);
+    a.unmap(0, u64::MAX);
+    let reg = |params: RegMr| guest.command::<command::RegMr>(&params).map(|_| ());
+    let flags = |flags: MrFlags| (MrFlags::PAGED | flags).bits().into();
+    let paged = RegMr::new(s.p.a.pdn, ALL, IOVA, PAGE, Pages::new(0, 12, 0));
+    let paged = RegMr { flags: flags(MrFlags::empty()), ..paged };
+    for other in [MrFlags::ONE_TOUCH, MrFlags::PRESENT] {
+        assert_eq!(reg(RegMr { flags: flags(other), ..paged }), bad(offset_of!(RegMr, flags)));
+    }
+    for pages in [Pages::new(PAGE, 12, 0), Pages::new(0, 12, 1)] {
+        assert_eq!(reg(RegMr { pages, ..paged }), bad(offset_of!(RegMr, pages)));
+    }
+    for length in [u64::MAX, PAGED_MAX * PAGE] {
+        assert_eq!(reg(RegMr { length: length.into(), ..paged }), bad(offset_of!(RegMr, length)));
+    }
+    let mut again = ReregMr::new(a.key, Rereg::TRANSLATION);
+    again.pages = Pages::new(s.p.a.buffer, 12, 0);
+    again.length = PAGE.into();
+    let refused = guest.command::<command::ReregMr>(&again).map(|_| ());
+    assert_eq!(refused, Err(Refused(Refusal::BadState, 0)));
+}
+
+#[test]
+fn a_region_ends_while_a_message_waits_for_its_pages() {
+    let mut s = Scene::new();
+    s.p.a.post_send(&Wr::new(Opcode::Write, &[s.a.sge(0, 4)]).to(IOVA, s.b.key));
+    s.wait();
+    assert!(s.a.is_reported());
+    assert!(s.p.ga.on_object(Admin::DeregMr, s.a.key).is_ok());
+    s.wait();
+    assert_eq!(status(&s.p.sent().expect("an error")), Status::LocProtErr);
+}
+
+#[test]
+fn a_datagram_waits_for_its_source_and_is_dropped_at_an_absent_receive() {
+    let mut p = Pair::ud();
+    let (from, to) = (Region::new(&p.ga, &p.a, 2), Region::new(&p.gb, &p.b, 2));
+    from.fill(0, b"datagram");
+    p.b.post_recv(3, &[to.sge(0, 100)]);
+    let pass = |p: &Pair| {
+        for _ in 0..20 {
+            p.settle();
+            p.world.advance(100_000);
+        }
+    };
+    to.map(0, 2, MapFlags::empty());
+    let wr = datagram(&[from.sge(0, 8)], p.there());
+    p.a.post_send(&wr);
+    pass(&p);
+    assert!(p.sent().is_none() && p.received().is_none());
+    assert!(from.is_reported() && from.serve(MapFlags::empty()) == 1);
+    pass(&p);
+    assert_eq!(status(&p.sent().expect("sent")), Status::Success);
+    assert_eq!(status(&p.received().expect("received")), Status::Success);
+    assert_eq!(to.bytes(40, 8), b"datagram");
+    to.unmap(0, 2);
+    p.b.post_recv(4, &[to.sge(100, 100)]);
+    p.a.post_send(&wr);
+    pass(&p);
+    assert_eq!(status(&p.sent().expect("sent")), Status::Success);
+    assert!(p.received().is_none());
+    assert!(to.is_reported() && to.serve(MapFlags::empty()) == 1);
+    p.a.post_send(&wr);
+    pass(&p);
+    assert_eq!(status(&p.sent().expect("sent")), Status::Success);
+    assert_eq!(p.received().expect("received").wr_id.get(), 4);
+    assert_eq!(to.bytes(140, 8), b"datagram");
+}
