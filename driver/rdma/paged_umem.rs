@@ -31,7 +31,7 @@ pub(crate) struct PagedUmem<U: Unmap> {
     raw: NonNull<bindings::rdma_paged>,
     _user: Option<Arc<U>>,
     /// The RDMA device, of which the memory's release reads fields.
-    _device: ARef<device::Device>,
+    device: ARef<device::Device>,
 }
 
 // SAFETY: any thread may call the functions of the helpers, which lock the memory.
@@ -110,7 +110,7 @@ impl<U: Unmap> PagedUmem<U> {
                 Arc::as_ptr(&user).cast(),
             )
         };
-        Self::wrap(raw, Some(user), self._device.clone())
+        Self::wrap(raw, Some(user), self.device.clone())
     }
 
     fn wrap(
@@ -120,7 +120,7 @@ impl<U: Unmap> PagedUmem<U> {
     ) -> Result<Self> {
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: the helpers have made it just now, for the caller.
-        Ok(Self { raw, _user: user, _device: device })
+        Ok(Self { raw, _user: user, device })
     }
 
     /// Returns whether the device may write to it.

@@ -16,7 +16,7 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 15] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
@@ -28,6 +28,7 @@ const PROGRAMS: [&str; 14] = [
     "vrnic_flow",
     "vrnic_frames",
     "vrnic_import",
+    "vrnic_paging",
     "vrnic_renumber",
     "vrnic_tcp",
     "vrnic_transfer",

@@ -29,7 +29,7 @@ fn region_parameters_out_of_range() {
     }
     // Bits that are hints are accepted.
     assert!(reg(RegMr { access: (1 << 20 | 1).into(), ..good }).is_ok());
-    assert_eq!(reg(RegMr { flags: 16.into(), ..good }), bad(offset_of!(RegMr, flags)));
+    assert_eq!(reg(RegMr { flags: 32.into(), ..good }), bad(offset_of!(RegMr, flags)));
     assert_eq!(reg(RegMr { pdn: 999.into(), ..good }), Err(Refused(Status::NotFound, 0)));
     for length in [u64::MAX, (1 << 40) + 1] {
         let offset = offset_of!(RegMr, length);

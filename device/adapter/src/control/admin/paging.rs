@@ -75,6 +75,9 @@ pub(super) fn map_pages<H: Host>(adapter: &Adapter<H>, params: &MapPages) -> Out
     };
     if let Err(error) = added {
         remove(adapter, &mr, pages);
+        if flags.contains(MapFlags::FAILED) {
+            adapter.tpt().fail_next(params.key);
+        }
         return Err(pages_failure(error, offset_of!(MapPages, list)));
     }
     if !flags.contains(MapFlags::NEXT) {

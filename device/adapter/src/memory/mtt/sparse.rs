@@ -120,6 +120,7 @@ impl Mtt {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     use super::*;
@@ -130,7 +131,7 @@ mod tests {
         for count in [1, 512, 513, 1 << 18, 1 << 20, 1 << 27, 1 << 36] {
             let table = mtt.sparse(12, count).expect("a table");
             let last = count - 1;
-            for index in [0, last / 2, last] {
+            for index in BTreeSet::from([0, last / 2, last]) {
                 assert_eq!(mtt.page_state(&table, index), PageState::Absent);
                 mtt.add_page(&table, index, GuestAddr::new(0x5000)).expect("room");
                 assert_eq!(mtt.page_state(&table, index), PageState::Present);

@@ -68,6 +68,8 @@ pub(super) struct Paged {
     waiting: VecDeque<PageSpan>,
     /// The request that the driver has taken last.
     taken: Option<PageSpan>,
+    /// True if the next access to an absent page fails, because there is no room for a mark.
+    fails: bool,
     /// True from the report to the driver until it has taken all requests.
     told: bool,
 }
@@ -86,7 +88,7 @@ impl Tpt {
         let mut cold = slot.back.cold.lock();
         cold.paged = true;
         self.has_paged.store(true, Ordering::Relaxed);
-        let paged = Paged { key, waiting: VecDeque::new(), taken: None, told: false };
+        let paged = Paged { key, waiting: VecDeque::new(), taken: None, fails: false, told: false };
         self.paging.lock().insert(cold.table.root, paged);
     }
 
@@ -128,10 +130,21 @@ impl Tpt {
             self.mtt.retry_page(table, first);
             return Missing::Failed;
         }
+        if std::mem::take(&mut paged.fails) {
+            return Missing::Failed;
+        }
         let last = index(part.len.max(part.now)).min(first + u64::from(MAP_PAGES_MAX) - 1);
         let absent = (first..=last).take_while(|index| state(*index) == PageState::Absent);
         let span = PageSpan { first, count: absent.count() as u64 };
         Missing::Requested(paged.request(span))
+    }
+
+    /// Makes the next access to an absent page of a region fail, whichever page it is.
+    pub fn fail_next(&self, key: Key) {
+        let Some(mr) = self.paged(key) else { return };
+        if let Some(paged) = self.paging.lock().get_mut(&mr.table.root) {
+            paged.fails = true;
+        }
     }
 
     /// Ends the request for pages of a region that was returned last, and returns the next one.

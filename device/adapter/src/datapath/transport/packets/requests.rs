@@ -11,6 +11,7 @@ use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn};
 
 use super::frames;
 use super::message::{Message, verdict};
+use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, flush, outcome};
@@ -24,10 +25,6 @@ use crate::objects::qp::remote::{Engine, Receiver, Way};
 use crate::objects::qp::{Ended, Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
-
-/// Number of bytes of a READ whose pages must be present when it begins. The peer asks again for
-/// later bytes that are absent.
-const READ_PRESENT: u64 = 1 << 20;
 
 /// A received request.
 #[derive(Debug)]
@@ -255,7 +252,7 @@ fn place<H: Host>(
     })?;
     there.turn.moved(payload.len() as u64);
     if matches!(inbound.operation, Operation::Read(_)) {
-        let wanted = inbound.length.min(READ_PRESENT);
+        let wanted = inbound.length.min(PRESENT_AT_FIRST);
         if there.turn.tpt.has_paged() && !side.is_there(wanted) {
             return Err(side.refusal(&there.turn, 0..wanted));
         }

@@ -5,6 +5,7 @@ use vrnic_abi::qp::{State, Type};
 
 use super::message::request;
 use super::turn::Sending;
+use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::local_wr;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::executing::wait_for_pages;
@@ -60,7 +61,7 @@ impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
 }
 
 /// Checks the requester's own memory before any packet is sent. The bytes of a reliable connection
-/// may be absent until they are sent, but an answer does not wait for absent pages.
+/// may be absent until they are sent, but those for an answer are present at first.
 fn check<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
@@ -70,8 +71,9 @@ fn check<H: Host>(
     let mut side = SgList::default();
     side.add_own(here, qp.user(), send, raw)?;
     let waits = qp.kind == Type::Uc || send.opcode.info().has_response();
-    if waits && here.tpt.has_paged() && !side.is_there(send.length) {
-        return Err(side.fault(here, 0..send.length));
+    let first = send.length.min(PRESENT_AT_FIRST);
+    if waits && here.tpt.has_paged() && !side.is_there(first) {
+        return Err(side.fault(here, 0..first));
     }
     Ok(())
 }
