@@ -301,9 +301,9 @@ impl Requester {
         self.paused = paused;
     }
 
-    /// Asks for all outstanding answers again when the time `until` has come, because the caller has
-    /// nowhere to store an answer yet, which it has not passed to [`Self::receive`]. This counts as
-    /// no retry.
+    /// Asks for all outstanding answers again when the time `until` has come, because the caller
+    /// has nowhere to store an answer yet, which it has not passed to [`Self::receive`]. This
+    /// counts as no retry.
     pub fn ask_again(&mut self, until: Nanos) {
         if !self.failed && self.not_ready_until.is_none() {
             self.go_back();

@@ -147,8 +147,8 @@ impl Resources {
         }
     }
 
-    /// Makes the packet with this number of an answer pending again, which was the last one that was
-    /// made. `begins` is true if it was the first one of the answer.
+    /// Makes the packet with this number of an answer pending again, which was the last one that
+    /// was made. `begins` is true if it was the first one of the answer.
     pub(super) fn put_back(&mut self, psn: Psn, begins: bool) {
         let from = if begins { psn } else { psn.previous() };
         let again = Progress { from, next: psn };

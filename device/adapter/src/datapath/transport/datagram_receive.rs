@@ -71,8 +71,8 @@ pub(crate) fn received<H: Host>(
 pub(crate) enum NotPlaced {
     /// The sender's memory is not accessible, or absent.
     Source(Denied),
-    /// There is no receive, or it is too short, or pages of its memory are absent. The datagram is dropped, and the receive stays
-    /// posted.
+    /// There is no receive, or it is too short, or pages of its memory are absent. The datagram is
+    /// dropped, and the receive stays posted.
     Dropped,
     /// The receive or its memory is faulty. The receiving QP fails.
     Receiver(Refusal),

@@ -271,8 +271,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         }
     }
 
-    /// Returns the reason for which the bytes `range` could not be copied from the first list to the
-    /// second. Pages that are absent at either end are requested.
+    /// Returns the reason for which the bytes `range` could not be copied from the first list to
+    /// the second. Pages that are absent at either end are requested.
     #[cold]
     fn stop_of_copy(
         &self,
