@@ -10,7 +10,7 @@ pub(crate) const NO_ROOM_PAUSE: Duration = Duration::from_micros(10);
 /// Number of bytes of a message whose pages must be present when it begins as packets, if absent
 /// pages of it are not waited for as well later.
 pub(crate) const PRESENT_AT_FIRST: u64 = 1 << 20;
-/// Time before a QP tries again to send or to store an answer whose memory has absent pages.
+/// Time before a QP asks again for an answer that would go to absent pages.
 pub(crate) const PAGES_PAUSE: Duration = Duration::from_micros(100);
 /// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
 /// used.

@@ -9,7 +9,7 @@ use vrnic_abi::admin::{
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{Attr, State};
+use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_abi::sq::{Opcode, Sge};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 use crate::bus::{Endpoint, Guest};
 use crate::datagrams::datagram;
 use crate::host::RAM_LEN;
-use crate::world::Pair;
+use crate::world::{Pair, by_packets};
 
 /// The first address of the regions, which does not begin a page.
 const IOVA: u64 = 0x7f00_0000_0678;
@@ -129,7 +129,11 @@ impl Scene {
 
     fn with(setup: Setup) -> Self {
         // A responder over packets asks for a retry, which does not end with this number.
-        let p = Pair::with(setup, |attr: &mut Attr| attr.rnr_retry = 7);
+        let p = Pair::with(setup, |attr: &mut Attr| {
+            attr.rnr_retry = 7;
+            // 655 ms.
+            attr.min_rnr_timer = 0;
+        });
         let (a, b) = (Region::new(&p.ga, &p.a, PAGES), Region::new(&p.gb, &p.b, PAGES));
         Self { p, a, b }
     }
@@ -202,6 +206,31 @@ fn a_read_waits_for_absent_pages_at_both_ends() {
     for _ in 0..3 {
         s.p.a.send_cq.poll_success();
     }
+    assert_eq!(s.a.bytes(0, WHOLE), pattern(WHOLE));
+}
+
+/// The READ has begun when it comes to pages that are absent for longer than all time-outs.
+#[test]
+fn a_read_waits_for_later_pages_longer_than_its_retries() {
+    let mut s = Scene::new();
+    s.b.fill(0, &pattern(WHOLE));
+    for first in [0, 300] {
+        s.a.map(first, 300, MapFlags::empty());
+    }
+    s.b.map(0, 260, MapFlags::empty());
+    let wr = Wr::new(Opcode::Read, &[s.a.sge(0, WHOLE as u32)]).to(IOVA, s.b.key);
+    s.p.a.post_send(&wr);
+    for _ in 0..1000 {
+        s.wait();
+        assert!(s.p.sent().is_none());
+    }
+    assert!(s.b.is_reported());
+    let done = (0..1000).find_map(|_| {
+        s.b.serve(MapFlags::empty());
+        s.wait();
+        s.p.sent()
+    });
+    assert_eq!(status(&done.expect("done")), Status::Success);
     assert_eq!(s.a.bytes(0, WHOLE), pattern(WHOLE));
 }
 
@@ -470,4 +499,42 @@ fn a_datagram_waits_for_its_source_and_is_dropped_at_an_absent_receive() {
     assert_eq!(status(&p.sent().expect("sent")), Status::Success);
     assert_eq!(p.received().expect("received").wr_id.get(), 4);
     assert_eq!(to.bytes(140, 8), b"datagram");
+}
+
+#[test]
+fn a_message_of_an_unreliable_connection_waits_for_its_source() {
+    let mut s = Scene::with(Setup { kind: Type::Uc, ..Setup::default() });
+    s.a.fill(0, &pattern(2 * PAGE));
+    s.b.map(0, 3, MapFlags::empty());
+    let wr = Wr::new(Opcode::Write, &[s.a.sge(0, 2 * PAGE as u32)]).to(IOVA, s.b.key);
+    s.p.a.post_send(&wr);
+    s.wait();
+    assert!(s.p.sent().is_none());
+    assert_eq!(s.run(&wr.clone().id(2)), (Status::Success, 3, 0));
+    s.wait();
+    s.p.a.send_cq.poll_success();
+    assert_eq!(s.b.bytes(0, 2 * PAGE), pattern(2 * PAGE));
+    s.b.unmap(0, 3);
+    s.b.fill(0, &vec![0; 2 * PAGE as usize]);
+    let (status, ..) = s.run(&wr);
+    assert_eq!(status, Status::Success);
+    // A packet does not wait for the pages of the receiver, but asks for them.
+    s.wait();
+    assert_eq!(s.b.is_reported() && s.b.serve(MapFlags::empty()) > 0, by_packets());
+    assert_eq!(s.run(&wr).0, Status::Success);
+    assert_eq!(s.b.bytes(0, 2 * PAGE), pattern(2 * PAGE));
+}
+
+/// With the shortest pause that the protocol has, whatever the QP asks of senders without receive.
+#[test]
+fn absent_pages_do_not_wait_for_the_timer_of_receives() {
+    let mut s = Scene::new();
+    s.a.map(0, 1, MapFlags::empty());
+    s.p.a.post_send(&Wr::new(Opcode::Write, &[s.a.sge(0, 4)]).to(IOVA, s.b.key));
+    s.p.settle();
+    assert!(s.b.is_reported());
+    s.b.serve(MapFlags::empty());
+    s.p.world.advance(50_000);
+    s.p.settle();
+    assert_eq!(status(&s.p.sent().expect("done")), Status::Success);
 }

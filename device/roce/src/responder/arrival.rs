@@ -68,6 +68,9 @@ pub enum Verdict {
     Old(u64),
     /// There is no receive. Nothing was done, and the packet must be sent again.
     NotReady,
+    /// The memory has absent pages, which will be there soon. Nothing was done, and the packet must
+    /// be sent again.
+    Absent,
     /// The operation is not enabled for the QP, or the receive is too short.
     Invalid,
     /// The key does not allow the access.

@@ -5,7 +5,7 @@
 //! pending. One acknowledgement answers all requests of a batch.
 
 use super::resources::{Answer, Resource};
-use super::{Responder, Waiting};
+use super::{Responder, SHORTEST_WAIT, Waiting};
 use crate::psn::Psn;
 use crate::wire::headers::Reth;
 use crate::wire::numbers::Rkey;
@@ -96,13 +96,13 @@ impl Responder {
         self.fail(reply.head.psn, nak);
     }
 
-    /// Takes back an answer with the data of a READ, which [`Self::next_reply`] has just returned,
-    /// because the caller does not have the data yet. It is the next one again.
-    pub fn put_back(&mut self, reply: &Reply) {
-        if let Body::Response(Response::Read(part)) = reply.body {
-            let begins = matches!(part, ReadPart::First(_) | ReadPart::Only(_));
-            self.resources.put_back(reply.head.psn, begins);
-        }
+    /// Replaces an answer whose memory has absent pages: the peer asks again for it, and for all
+    /// that it has asked for behind it, after a short time.
+    pub fn postpone(&mut self, reply: &Reply) {
+        self.stop_answers();
+        self.ack = None;
+        self.counters.not_ready += 1;
+        self.refusal = Some((reply.head.psn, Syndrome::NotReady(SHORTEST_WAIT)));
     }
 
     fn head(&self, psn: Psn) -> Head {

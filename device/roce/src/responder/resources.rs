@@ -147,23 +147,6 @@ impl Resources {
         }
     }
 
-    /// Makes the packet with this number of an answer pending again, which was the last one that
-    /// was made. `begins` is true if it was the first one of the answer.
-    pub(super) fn put_back(&mut self, psn: Psn, begins: bool) {
-        let from = if begins { psn } else { psn.previous() };
-        let again = Progress { from, next: psn };
-        let found = self.entries.iter().rposition(|resource| resource.span.contains(psn));
-        let Some((at, entry)) = found.and_then(|at| Some((at, self.entries.get_mut(at)?))) else {
-            return;
-        };
-        if at >= self.answered && entry.again.is_none() {
-            self.progress = Some(again);
-        } else {
-            self.repeats += usize::from(entry.again.is_none());
-            entry.again = Some(again);
-        }
-    }
-
     /// Discards all pending answers.
     pub(super) fn stop(&mut self) {
         self.answered = self.entries.len();

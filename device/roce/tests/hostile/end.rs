@@ -252,7 +252,7 @@ impl End {
                 assert_eq!(
                     (moved, nak.is_some()),
                     match verdict {
-                        Verdict::NotReady => (false, false),
+                        Verdict::NotReady | Verdict::Absent => (false, false),
                         verdict => (verdict == good, verdict != good),
                     }
                 );
@@ -375,7 +375,8 @@ fn packet(shape: &Shape) -> Packet<'static> {
 /// Returns the result of a request, which is usually a success.
 fn verdict(arrival: &Arrival, choices: &mut Choices<'_>) -> Verdict {
     match choices.byte() {
-        1..=8 => Verdict::NotReady,
+        1..=7 => Verdict::NotReady,
+        8 => Verdict::Absent,
         9 => Verdict::Invalid,
         10 => Verdict::Access,
         11 => Verdict::Operational,

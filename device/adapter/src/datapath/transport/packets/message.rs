@@ -123,7 +123,8 @@ pub(crate) const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
     match result {
         Ok(None) => Verdict::Executed,
         Ok(Some(old)) => Verdict::Old(old),
-        Err(Refusal::NotReady | Refusal::Absent) => Verdict::NotReady,
+        Err(Refusal::NotReady) => Verdict::NotReady,
+        Err(Refusal::Absent) => Verdict::Absent,
         Err(Refusal::Invalid | Refusal::TooShort | Refusal::Unexpected) => Verdict::Invalid,
         Err(Refusal::Access(_)) => Verdict::Access,
         Err(Refusal::Operational | Refusal::Malformed) => Verdict::Operational,

@@ -13,7 +13,7 @@ use vrnic_roce::wire::Body;
 
 use super::requests::read_nak;
 use super::{counts, frames};
-use crate::datapath::constants::{MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE, PAGES_PAUSE};
+use crate::datapath::constants::{MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
 use crate::datapath::inbound::Remote;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, Source, outcome};
@@ -294,7 +294,6 @@ fn answers<H: Host>(
     let there = There::new(network.core(), qp, slice);
     // Acknowledgements are short and always sent, so that the peer can continue.
     let room = if engine.is_reading() { room(network, way) } else { MAX_FRAMES };
-    let mut waits = None;
     for _ in 0..MAX_FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
         let length = reply.read.map_or(0, |read| read.length as usize);
@@ -305,9 +304,8 @@ fn answers<H: Host>(
         let parts = frames::Parts { path: &way.path, head, body, length };
         let built = frames::add(outbox, &parts, |payload| read(&there, responder, &reply, payload));
         if built == Err(Refusal::Absent) {
-            engine.put_back(&reply);
-            waits = Some(there.turn.now().plus(PAGES_PAUSE));
-            break;
+            engine.postpone(&reply);
+            continue;
         }
         if let Err(refusal) = built {
             engine.fail_reply(&reply, read_nak(refusal));
@@ -324,9 +322,7 @@ fn answers<H: Host>(
         }
     }
     counts::of_responder(&there.turn, counted, engine.counters());
-    if let Some(at) = waits {
-        Leaves::Later(at)
-    } else if !engine.has_reply() {
+    if !engine.has_reply() {
         Leaves::None
     } else if room == 0 && engine.is_reading() {
         Leaves::Later(there.turn.now().plus(NO_ROOM_PAUSE))
