@@ -56,6 +56,14 @@ const JUMBO: &[Run] = &[
     case("ib_atomic_bw", "-n 100"),
 ];
 
+/// With memory that neither end pins.
+const ON_DEMAND: &[Run] = &[
+    case("ib_send_bw", "--odp -s 65536 -n 20"),
+    case("ib_write_bw", "--odp -s 65536 -n 30"),
+    case("ib_read_bw", "--odp -s 65536 -n 30"),
+    case("ib_atomic_bw", "--odp -n 100"),
+];
+
 /// Cases while 1 % of the packets is lost.
 const LOSSY: &[Run] = &[
     case("ib_send_bw", "-s 8192 -n 500"),
@@ -85,6 +93,10 @@ pub(crate) fn cases() -> Vec<Case> {
             ensure!(shown.matches("GID: 253:09:").count() == 2, "other addresses in\n{shown}");
             Ok(())
         }));
+    }
+    for run in ON_DEMAND {
+        let name = format!("on demand: {} {}", run.tool, run.options);
+        cases.extend(both_ways(&name, move |pair, way| measure(pair, run, way, 1500).map(drop)));
     }
     for run in LOSSY {
         let name = format!("losses: {} {}", run.tool, run.options);
