@@ -11,7 +11,7 @@
 //! | `injected`, `disorder` | faults by rules; the order of bytes that one of them changes |
 //! | [`requester`], [`responder`] | the two halves of a QP |
 //! | [`inbound`], [`refusal`], [`there`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
-//! | [`sgl`] | scatter/gather lists, and copies between two of them |
+//! | [`sgl`], `runs` | scatter/gather lists, and copies between two of them; addresses that are looked up once |
 //! | `local_wr` | work requests that send no message: for keys, and for address ranges |
 //! | [`transport`] | the paths between QPs: the local copy, datagrams, packets, streams, known peers |
 //! | `xrc` | the differences of XRC targets |
@@ -26,6 +26,7 @@ mod outbox;
 pub mod refusal;
 pub mod requester;
 pub mod responder;
+pub(crate) mod runs;
 pub mod send_queue;
 pub mod sgl;
 pub mod space;

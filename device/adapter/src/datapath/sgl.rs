@@ -317,7 +317,7 @@ impl<'a> SgList<'a> {
 
     /// Calls `each` for each contiguous piece of `len` bytes from `at` on that has memory, with its
     /// guest address and the range of these bytes in it.
-    fn pieces(
+    pub(crate) fn pieces(
         &self,
         at: u64,
         len: u64,

@@ -15,6 +15,7 @@ use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
+use crate::datapath::runs::Runs;
 use crate::datapath::sgl::{SgList, Side, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
@@ -215,14 +216,10 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         // The place of the result is checked first, because a change of the word cannot be undone.
         let mut target = SgList::default();
         self.add_sink(&mut target)?;
-        if !target.is_there(8) {
-            return Err(self.stop(&target, true, 0..8));
-        }
+        let result = Runs::find(&target, 0..8).ok_or_else(|| self.stop(&target, true, 0..8))?;
         let old = there.act(|| responder::atomic(there, responder, &inbound))?;
-        target
-            .write::<H>(&here.memory, 0, &old.to_le_bytes())
-            .map_err(|_| Stop::denied(Denied::Memory))?;
-        Ok(None)
+        let written = result.write::<H>(&here.memory, &old.to_le_bytes());
+        written.map(|()| None).ok_or_else(|| Stop::denied(Denied::Memory))
     }
 
     /// Executes an ATOMIC WRITE.

@@ -9,6 +9,7 @@ use vrnic_roce::wire::Packet;
 
 use super::requests::{Received, admit};
 use crate::datapath::constants::PAGES_PAUSE;
+use crate::datapath::runs::Runs;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
@@ -37,18 +38,31 @@ pub(super) fn receive<H: Host>(
     admit(network, &sender.way, received)?;
     let packet = &received.packet;
     let here = TurnContext::new(network.core(), qp, slice);
-    if here.tpt.has_paged() && !is_there(&here, qp, sender, packet) {
+    let found = match here.tpt.has_paged() {
+        true => sink(&here, qp, sender, packet),
+        false => Ok(None),
+    };
+    let Ok(found) = found else {
         sender.engine.ask_again(here.now().plus(PAGES_PAUSE));
         return Ok(());
-    }
+    };
     let effect = sender.engine.receive(here.now(), packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);
-    let (id, placed) = match effect {
+    let word;
+    let (id, offset, bytes) = match effect {
         Effect::Nothing => return Ok(()),
-        Effect::Place { id, offset, bytes } => (id, place(&here, qp, sender, id, offset, bytes)),
-        Effect::Old { id, value } => (id, place(&here, qp, sender, id, 0, &value.to_le_bytes())),
+        Effect::Place { id, offset, bytes } => (id, offset, bytes),
+        Effect::Old { id, value } => {
+            word = value.to_le_bytes();
+            (id, 0, &word[..])
+        }
     };
+    let placed = match found {
+        Some(runs) => runs.write::<H>(&here.memory, bytes),
+        None => place(&here, qp, sender, id, offset, bytes),
+    };
+    here.moved(bytes.len() as u64);
     if placed.is_none() {
         sender.engine.refuse(id);
     }
@@ -68,22 +82,31 @@ fn place<H: Host>(
     let (posted, raw) = sender.outstanding.find(id)?;
     let mut side = SgList::default();
     side.add_sink(here, qp.user(), &posted.send, raw).ok()?;
-    side.write::<H>(&here.memory, offset.into(), bytes).ok()?;
-    here.moved(bytes.len() as u64);
-    Some(())
+    side.write::<H>(&here.memory, offset.into(), bytes).ok()
 }
 
-/// Returns whether the memory to which an answer goes is present. Absent pages are requested.
-fn is_there<H: Host>(
+/// Pages of the memory to which an answer goes are absent, and have been requested.
+struct Absent;
+
+/// Looks up the memory to which an answer goes, before the engine takes the answer. It cannot be
+/// looked up afterwards, because its pages may have become absent. Returns `None` if the memory is
+/// refused when the answer is stored.
+fn sink<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     sender: &Sender,
     packet: &Packet<'_>,
-) -> bool {
-    let Some((id, bytes)) = sender.engine.waits_for(packet.head.psn) else { return true };
-    let Some((posted, raw)) = sender.outstanding.find(id) else { return true };
+) -> Result<Option<Runs>, Absent> {
+    let Some((id, bytes)) = sender.engine.waits_for(packet.head.psn) else { return Ok(None) };
+    let Some((posted, raw)) = sender.outstanding.find(id) else { return Ok(None) };
     let mut side = SgList::default();
-    let found = side.add_sink(here, qp.user(), &posted.send, raw).is_ok();
-    let (start, end) = (u64::from(bytes.start), u64::from(bytes.end));
-    !found || side.has(start, end) || side.fault(here, start..end) != Denied::Absent
+    if side.add_sink(here, qp.user(), &posted.send, raw).is_err() {
+        return Ok(None);
+    }
+    let range = u64::from(bytes.start)..u64::from(bytes.end);
+    match Runs::find(&side, range.clone()) {
+        Some(runs) => Ok(Some(runs)),
+        None if side.fault(here, range) == Denied::Absent => Err(Absent),
+        None => Ok(None),
+    }
 }
