@@ -323,10 +323,10 @@ impl<H: Host> Adapter<H> {
     #[cold]
     fn pauses(&self, qp: &Qp<H>) -> bool {
         let (injection, here) = (&self.core().injection, self.core().here());
-        injection.paused(qp.worker, here.now).is_some()
+        injection.paused(qp.worker(), here.now).is_some()
             || injection.looks_at(Site::Turn)
                 && qp.has_posted(self.host())
-                && injection.pauses(here, qp.qpn, qp.worker)
+                && injection.pauses(here, qp.qpn, qp.worker())
     }
 
     /// Completes the posted requests of a QP in the error state with a flush error.
@@ -361,13 +361,13 @@ impl<H: Host> Adapter<H> {
     pub(crate) fn forget_qp(&self, qp: &Qp<H>) {
         // Checked first, because the lock is rarely free while the worker spins.
         if qp.timer.load(Ordering::SeqCst) != 0
-            && let Some(state) = self.workers.get(qp.worker)
+            && let Some(state) = self.workers.get(qp.worker())
         {
             state.scratch.lock().schedule.clear_timer(qp);
         }
         if qp.recent.load(Ordering::SeqCst) {
             // The worker drops its reference to the QP, its rings and its CQs at its next poll.
-            self.host().wake(qp.worker);
+            self.host().wake(qp.worker());
         }
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
             eq.forget(Subject::Qp(qp.qpn));

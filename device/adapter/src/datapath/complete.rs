@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use vrnic_abi::Key;
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::Flags;
@@ -29,7 +30,7 @@ impl<H: Host> Completer<'_, '_, H> {
     /// Returns whether the success of a work request is reported.
     #[inline]
     pub(crate) fn is_signaled(&self, send: &SendWqe) -> bool {
-        self.qp.signal_all || send.flags.contains(Flags::SIGNALED)
+        self.qp.has(QpFlags::SIGNAL_ALL) || send.flags.contains(Flags::SIGNALED)
     }
 
     /// Returns the completion of a work request with this result. It reports `opcode`, and the key

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
@@ -60,7 +61,9 @@ impl<'a, H: Host> TurnContext<'a, H> {
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
         let mut this = Self::of_adapter(core, &qp.tpt, slice);
-        this.set = qp.counted_by.get();
+        if qp.is_counted.load(Ordering::Relaxed) {
+            this.set = core.counted.get(qp.qpn);
+        }
         this
     }
 

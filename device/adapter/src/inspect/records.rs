@@ -111,7 +111,7 @@ impl<H: Host> Adapter<H> {
             dest_qpn: if connected { attr.dest_qpn } else { NONE.into() },
             dmac: if connected { attr.av.dmac } else { [0; 6] },
             // CAST: there are at most [`crate::adapter::WORKERS_MAX`].
-            worker: (qp.worker as u16).into(),
+            worker: (qp.worker() as u16).into(),
             uar: qp.doorbell.uar(),
             slot: qp.doorbell.slot(),
             sq,

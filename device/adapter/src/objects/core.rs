@@ -17,6 +17,7 @@ use crate::domain::Domain;
 use crate::ethernet::{Classified, Inbox};
 use crate::host::{Host, Lane};
 use crate::objects::context::Caller;
+use crate::objects::counter_sets::Counted;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
 use crate::objects::failing::Failing;
@@ -53,6 +54,8 @@ pub struct Core<H: Host> {
     pub(crate) ranges: Ranges,
     /// QPs whose AWAITs wait for a mark.
     pub(crate) mark_waits: MarkWaits,
+    /// QPs whose work is counted by sets.
+    pub(crate) counted: Counted,
     /// Faults by rules.
     pub(crate) injection: Injection,
     /// QPs for which other threads have requested a turn, by worker.
@@ -100,6 +103,7 @@ impl<H: Host> Core<H> {
             resuming: Resuming::default(),
             ranges: Ranges::default(),
             mark_waits: MarkWaits::default(),
+            counted: Counted::default(),
             injection: Injection::new(rules),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
             inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -332,6 +336,7 @@ impl<H: Host> Core<H> {
         self.resuming.clear();
         self.ranges.clear();
         self.mark_waits.clear();
+        self.counted.clear();
         self.injection.clear();
         self.mail.iter().for_each(|mail| mail.qpns.lock().clear());
         self.inboxes.iter().for_each(|inbox| inbox.clear());

@@ -4,13 +4,15 @@
 //! counters of the function does not contain the work that sets have counted, as its kernel adds
 //! the counters of all sets, past ones included.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::CountersId;
+use vrnic_abi::{CountersId, Qpn};
 
 use crate::objects::id_table::IdTable;
+use crate::objects::{hold, release};
 use crate::stats::{Counters, Values};
 
 /// Maximum number of sets.
@@ -25,6 +27,36 @@ pub struct CounterSet {
     pub users: AtomicU32,
     /// The counters.
     pub counters: Counters,
+}
+
+/// The QPs whose work sets count.
+#[derive(Debug, Default)]
+pub(crate) struct Counted(Mutex<BTreeMap<Qpn, Arc<CounterSet>>>);
+
+impl Counted {
+    /// Returns the set of a QP.
+    #[must_use]
+    pub(crate) fn get(&self, qpn: Qpn) -> Option<Arc<CounterSet>> {
+        self.0.lock().get(&qpn).cloned()
+    }
+
+    /// Replaces the set of a QP, whose flag says whether there is one. A turn of the QP that has
+    /// begun still counts for the previous one.
+    pub(crate) fn set(&self, qpn: Qpn, flag: &AtomicBool, new: Option<Arc<CounterSet>>) {
+        let mut sets = self.0.lock();
+        flag.store(new.is_some(), Ordering::Relaxed);
+        new.iter().for_each(|set| hold(&set.users));
+        let old = match new {
+            Some(set) => sets.insert(qpn, set),
+            None => sets.remove(&qpn),
+        };
+        old.iter().for_each(|set| release(&set.users));
+    }
+
+    /// Forgets all QPs.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
 }
 
 /// The sets of a function.

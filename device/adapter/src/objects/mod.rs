@@ -263,7 +263,7 @@ impl<H: Host> Objects<H> {
 
     /// Returns the worker of the QP with this number, if the QP's type satisfies `has_type`.
     pub fn worker_of(&self, qpn: Qpn, has_type: impl Fn(Type) -> bool) -> Option<usize> {
-        let worker = |qp: &Qp<H>| has_type(qp.kind).then_some(qp.worker);
+        let worker = |qp: &Qp<H>| has_type(qp.kind).then_some(qp.worker());
         if qpn.get() == GSI_QPN {
             self.gsi.read().as_deref().and_then(worker)
         } else {

@@ -250,8 +250,8 @@ fn of_set(guest: &Guest, set: u32) -> Moved {
     named(&stats).filter(|(_, value)| *value != 0).collect()
 }
 
-/// A set counts the work of its QPs, and the guest's counters of the function do not contain it. The
-/// operator's do, also when the set is gone.
+/// A set counts the work of its QPs, and the guest's counters of the function do not contain it.
+/// The operator's do, also when the set is gone.
 #[test]
 fn a_set_counts_the_work_of_its_qps() {
     let mut p = pair();

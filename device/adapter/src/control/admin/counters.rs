@@ -39,7 +39,7 @@ pub(super) fn bind<H: Host>(adapter: &Adapter<H>, params: &BindCounters) -> Outc
         0 => None,
         _ => Some(objects.counter_sets.get(params.counters).ok_or(Status::NotFound)?),
     };
-    qp.counted_by.set(set);
+    adapter.core().counted.set(qp.qpn, &qp.is_counted, set);
     Ok(())
 }
 

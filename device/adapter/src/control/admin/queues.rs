@@ -222,7 +222,6 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         doorbell,
         send_cq: Arc::clone(&send_cq),
         recv_cq: Arc::clone(&recv_cq),
-        signal_all: flags.contains(QpFlags::SIGNAL_ALL),
         flags,
         options,
         tags: Tags::new(form, params.tag_offset.get()),
@@ -457,7 +456,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     }
     let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
     objects.spreads.remove(qpn);
-    qp.counted_by.set(None);
+    adapter.core().counted.set(qpn, &qp.is_counted, None);
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.doorbell.uar()) {

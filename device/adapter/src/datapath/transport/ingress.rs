@@ -128,7 +128,7 @@ fn offer_notice<H: Host>(objects: &Objects<H>, frame: &Frame, headers: Headers) 
     let qp = objects.claims.find(&tuple_of(&notice)).and_then(|qpn| objects.qp(qpn));
     if let Some(qp) = qp.filter(|_| frame.bytes().len() <= FRAME_MAX && core.carries()) {
         let class = Class::TooLong(qp.qpn, headers);
-        let _lost = core.put_frame(qp.worker, Classified { frame: frame.clone(), class });
+        let _lost = core.put_frame(qp.worker(), Classified { frame: frame.clone(), class });
     }
 }
 

@@ -23,11 +23,9 @@
 //! | [`ends`] | the ends of that connection below TCP |
 //! | [`switched`] | what such a connection has carried before its messages |
 //! | [`promise`] | the state of a QP that gets the connection of a TOE QP |
-//! | `counted_by` | the set of counters that counts its work |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
-mod counted_by;
 pub mod ends;
 mod halves;
 pub mod lifecycle;
@@ -57,7 +55,6 @@ use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_abi::{ContextId, Pdn, Qpn, Xrcdn};
 use vrnic_abi::{Key, Srqn};
 
-use self::counted_by::CountedBy;
 pub use self::halves::{
     Ended, KeyWait, Keys, Place, Progress, Readers, Requester, RequesterConfig, Responder, Rights,
 };
@@ -72,6 +69,7 @@ use crate::memory::pages::Ring;
 use crate::memory::tpt::Tpt;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
+use crate::objects::doorbell::worker_of;
 use crate::objects::frame_key::Target;
 use crate::objects::id_table::IdTable;
 use crate::objects::mark_wait::MarkWait;
@@ -140,7 +138,7 @@ pub struct Qp<H: Host> {
     /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
     /// The worker of its adapter that executes it.
-    pub worker: usize,
+    worker: u16,
     /// The address of its doorbell.
     pub doorbell: Doorbell,
     /// CQ of the send queue.
@@ -149,14 +147,12 @@ pub struct Qp<H: Host> {
     pub recv_cq: Arc<Cq>,
     /// True if one of its CQs may hold entries back.
     pub holding: bool,
-    /// True if every send is signaled.
-    pub signal_all: bool,
     /// The flags it was created with.
     pub flags: QpFlags,
     /// The options it was created with.
     pub options: QpOptions,
-    /// The set of counters that counts its work.
-    pub counted_by: CountedBy,
+    /// True if a set of counters counts its work ([`Core::counted`]). Each turn reads this.
+    pub is_counted: AtomicBool,
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// Keys of its commands that wait for a response.
@@ -215,8 +211,6 @@ pub struct Parts {
     pub send_cq: Arc<Cq>,
     /// The CQ of the receive queue.
     pub recv_cq: Arc<Cq>,
-    /// True if every send is signaled.
-    pub signal_all: bool,
     /// The flags it was created with.
     pub flags: QpFlags,
     /// The options it was created with.
@@ -248,7 +242,8 @@ impl<H: Host> Qp<H> {
             domain: parts.domain,
             context: parts.context,
             tpt: parts.tpt,
-            worker: crate::objects::doorbell::worker_of(parts.doorbell.slot(), workers),
+            // There are fewer workers than that.
+            worker: u16::try_from(worker_of(parts.doorbell.slot(), workers)).unwrap_or(0),
             doorbell: parts.doorbell,
             // The messages of a target name an SRQ, whose CQ gets the entries.
             holding: parts.kind == Type::XrcTgt
@@ -256,10 +251,9 @@ impl<H: Host> Qp<H> {
                 || parts.recv_cq.is_holding(),
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
-            signal_all: parts.signal_all,
             flags: parts.flags,
             options: parts.options,
-            counted_by: CountedBy::default(),
+            is_counted: AtomicBool::new(false),
             tags: parts.tags,
             commands: Mutex::default(),
             sq: parts.sq,
@@ -286,6 +280,13 @@ impl<H: Host> Qp<H> {
     #[must_use]
     pub const fn has(&self, flag: QpFlags) -> bool {
         self.flags.contains(flag)
+    }
+
+    /// Returns the worker of its adapter that executes it.
+    #[inline]
+    #[must_use]
+    pub fn worker(&self) -> usize {
+        self.worker.into()
     }
 
     /// Returns the state.
@@ -364,7 +365,7 @@ impl<H: Host> Qp<H> {
     /// Schedules it for a turn. Can be called from any thread.
     pub fn schedule(&self, core: &Core<H>) {
         if !self.queued.swap(true, Ordering::AcqRel) {
-            core.post(self.worker, self.qpn);
+            core.post(self.worker(), self.qpn);
         }
     }
 
@@ -416,7 +417,7 @@ impl<H: Host> Qp<H> {
     /// Returns the QP as the receiver of frames.
     #[must_use]
     pub fn target(&self) -> Target {
-        Target { qpn: self.qpn, worker: self.worker }
+        Target { qpn: self.qpn, worker: self.worker() }
     }
 
     /// Returns whether its send queue is flushed.

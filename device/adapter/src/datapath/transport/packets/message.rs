@@ -1,6 +1,7 @@
 //! Translates messages between work requests, the engine and the responder.
 
 use vrnic_abi::Key;
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, FlushFlags};
 use vrnic_roce::requester::{Remote, Work, WorkRequest};
@@ -48,7 +49,7 @@ pub(crate) fn request<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option
         work,
         length,
         solicited: send.flags.contains(Flags::SOLICITED),
-        signaled: qp.signal_all || send.flags.contains(Flags::SIGNALED),
+        signaled: qp.has(QpFlags::SIGNAL_ALL) || send.flags.contains(Flags::SIGNALED),
         fence: send.flags.contains(Flags::FENCE),
         srqn,
     })

@@ -1,5 +1,6 @@
 //! Takes work requests off the send queue, and passes them to the stream.
 
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Flags;
@@ -107,7 +108,7 @@ impl<H: Host> Sending<'_, H> {
             id: send.index.into(),
             work,
             length: u32::try_from(send.length).ok()?,
-            signaled: self.qp.signal_all || send.flags.contains(Flags::SIGNALED),
+            signaled: self.qp.has(QpFlags::SIGNAL_ALL) || send.flags.contains(Flags::SIGNALED),
             fence: send.flags.contains(Flags::FENCE),
         })
     }

@@ -82,7 +82,7 @@ fn forward<H: Host>(
         let class = Class::Segment(owner.qpn, headers);
         // The peer sends it again if there is no room.
         let _lost =
-            network.core().put_frame(owner.worker, Classified { frame: frame.clone(), class });
+            network.core().put_frame(owner.worker(), Classified { frame: frame.clone(), class });
     }
 }
 
