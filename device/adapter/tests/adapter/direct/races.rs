@@ -145,7 +145,8 @@ struct Chaos {
 
 impl Chaos {
     fn new(kind: Type) -> Self {
-        let setup = Setup { kind, ..Setup::default() };
+        // The queues have room for all operations, because none of these waits for room.
+        let setup = Setup { kind, log_wqes: 6, ..Setup::default() };
         let pair = Pair::with(setup, |_| {});
         let other = (pair.a.apart(setup), pair.b.apart(setup));
         Endpoint::connect_pair(&other.0, &other.1);
