@@ -155,8 +155,8 @@ impl SrqOperations for Verbs {
         Ok(NewSrq { number: srqn.get(), driver })
     }
 
-    /// Changes the size, the limit, or first the size and then the limit. If the limit is refused,
-    /// the size stays changed.
+    /// Changes the size, the limit, or first the size and then the limit. A limit that the new size
+    /// does not permit is refused before.
     fn modify_srq(
         ctx: &Ctx<'_>,
         device: &Device<Self>,
@@ -165,7 +165,7 @@ impl SrqOperations for Verbs {
         user: Option<&User<'_, Self>>,
     ) -> Result {
         match (change.max_wr, user) {
-            (Some(max_wr), Some(user)) => resize_user(ctx, device, srq, max_wr, user)?,
+            (Some(_), Some(user)) => resize_user(ctx, device, srq, &change, user)?,
             // The queues of kernel clients keep their size.
             (Some(_), None) => return Err(EOPNOTSUPP),
             (None, Some(user)) => user.data.no_request()?,
@@ -234,15 +234,16 @@ fn create_user(
 ///
 /// # Errors
 ///
-/// `EINVAL` if the ring has another stride, `EBUSY` if it has too few entries for the receives that
+/// `EINVAL` if the ring has another stride, or fewer entries than the new limit, `EBUSY` if it has too few entries for the receives that
 /// are posted, or for the limit.
 fn resize_user(
     ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     srq: &Srq,
-    max_wr: u32,
+    change: &SrqChange,
     user: &User<'_, Verbs>,
 ) -> Result {
+    let max_wr = change.max_wr.unwrap_or(0);
     let Memory::User { ring: current, .. } = &srq.memory else { return Err(EINVAL) };
     let caps = ctx.adapter.caps();
     if !caps.has(DeviceFeatures::RESIZE_SRQ) {
@@ -255,6 +256,9 @@ fn resize_user(
     let (ring, table) = UserRing::pin(ctx, device, size, user)?;
     let RingShape { log_size, log_stride } = ring.shape;
     let entries = ring.shape.entries();
+    if change.limit.is_some_and(|limit| limit > entries) {
+        return Err(EINVAL);
+    }
     let mut current = current.lock();
     if log_stride != current.shape.log_stride {
         return Err(EINVAL);

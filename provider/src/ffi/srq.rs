@@ -160,6 +160,9 @@ unsafe fn try_modify(
     attr: &mut c::ibv_srq_attr,
     mask: c_int,
 ) -> Result<(), Errno> {
+    if mask == 0 {
+        return Ok(());
+    }
     if mask.cast_unsigned() & c::IBV_SRQ_MAX_WR == 0 {
         let mut command = c::ibv_modify_srq::default();
         // SAFETY: the queue is live; the command has the given length.
@@ -172,8 +175,12 @@ unsafe fn try_modify(
         unsafe { (own(srq), Context::of((*srq).context), pd::source((*srq).pd, Resource::Srq)) };
     let (queue, context) = (queue.ok_or(Errno::INVAL)?, context?);
     let ring = SrqRing::allocate(attr.max_wr, queue.max_sge(), &context.limits, &source)?;
+    let resizes = c::IBV_SRQ_MAX_WR.cast_signed();
     // SAFETY: the queue is live.
-    queue.resize(ring, |request| unsafe { commands::resize_srq(srq, attr, mask, request) })
+    queue.resize(ring, |request| unsafe { commands::resize_srq(srq, attr, resizes, request) })?;
+    // The limit is set by a command of its own, which may be refused: the queue has its new size.
+    // SAFETY: the caller passes a live queue.
+    unsafe { try_modify(srq, attr, mask & !resizes) }
 }
 
 /// `query_srq`.

@@ -210,7 +210,13 @@ fn resized(env: &Env) -> Result<()> {
     shared.post(posted..posted + 8)?;
     shared.arm(7)?;
     (0..2).try_for_each(|nth| shared.send(1, posted + nth))?;
-    Ok(agent.modify_srq(srq, Some(8), Some(6))?)
+    agent.modify_srq(srq, Some(8), Some(6))?;
+    // A limit beyond the new size is refused, and the receives are where the adapter reads them.
+    let limit = agent.modify_srq(srq, Some(16), Some(100));
+    expect_errno("a limit beyond the new size", limit, Errno::INVAL)?;
+    (2..8).try_for_each(|nth| shared.send(0, posted + nth))?;
+    shared.post(posted + 8..posted + 12)?;
+    (8..12).try_for_each(|nth| shared.send(1, posted + nth))
 }
 
 /// Sizes beyond the device's are refused, and a queue in use cannot be destroyed.
