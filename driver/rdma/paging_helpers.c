@@ -5,6 +5,7 @@
 #include <linux/hmm-dma.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pci-p2pdma.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <rdma/ib_umem_odp.h>
 
@@ -16,6 +17,8 @@ struct rdma_paged {
 	struct ib_umem_odp *odp;
 	rdma_paged_unmap_t unmap;
 	const void *user;
+	/* Of an anchor. */
+	struct mm_struct *mm;
 };
 
 bool rdma_helper_has_paging(void)
@@ -104,10 +107,18 @@ struct rdma_paged *rdma_helper_paged_get(struct ib_device *device, unsigned long
 struct rdma_paged *rdma_helper_paged_anchor(struct ib_device *device, int access)
 {
 	struct rdma_paged *paged = alloc(NULL, NULL);
+	struct mm_struct *mm = current->mm;
+	struct rdma_paged *anchor;
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
-	return wrap(paged, ib_umem_odp_alloc_implicit(device, access));
+	/* The core takes a reference for the parts alone, and finds the memory by the anchor. */
+	mmgrab(mm);
+	paged->mm = mm;
+	anchor = wrap(paged, ib_umem_odp_alloc_implicit(device, access));
+	if (IS_ERR(anchor))
+		mmdrop(mm);
+	return anchor;
 }
 
 struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned long start,
@@ -124,6 +135,8 @@ struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned lo
 void rdma_helper_paged_release(struct rdma_paged *paged)
 {
 	ib_umem_odp_release(paged->odp);
+	if (paged->mm)
+		mmdrop(paged->mm);
 	kfree(paged);
 }
 
@@ -139,6 +152,8 @@ int rdma_helper_paged_lock(struct rdma_paged *paged, u64 first, u64 count, bool 
 	u64 start = ib_umem_start(odp) + (first << PAGE_SHIFT);
 	int pages;
 
+	if (first > ib_umem_odp_num_pages(odp) || count > ib_umem_odp_num_pages(odp) - first)
+		return -EFAULT;
 	pages = ib_umem_odp_map_dma_and_lock(odp, start, count << PAGE_SHIFT, access, fault);
 	return min(pages, 0);
 }

@@ -202,11 +202,11 @@ impl MrOperations for Verbs {
 
     fn dereg_mr(ctx: &Ctx<'_>, mr: &Mr) -> Result {
         let key = mr.key();
-        ctx.destroy::<command::DeregMr>(&key)?;
-        if let Some(region) = &mr.paged {
-            region.end(ctx, key);
+        let remove = || ctx.destroy::<command::DeregMr>(&key);
+        match &mr.paged {
+            Some(region) => region.end(ctx, key, remove),
+            None => remove(),
         }
-        Ok(())
     }
 
     fn advise_mr(ctx: &Ctx<'_>, pd: &rdma::pd::Pd<Self>, advice: &Advice) -> Result {
@@ -243,10 +243,13 @@ fn check(ctx: &Ctx<'_>, region: &UserRegion) -> Result {
     Ok(())
 }
 
+/// The flags that the driver alone sets.
+const OF_DRIVER: MrFlags = MrFlags::ALL_MEMORY.union(MrFlags::PRESENT).union(MrFlags::PAGED);
+
 /// Returns the flags that a provider asks for, if it may.
 fn asked(request: &MrReq) -> Result<MrFlags> {
     let flags = MrFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
-    if request.reserved.get() != 0 || flags.intersects(MrFlags::ALL_MEMORY | MrFlags::PRESENT) {
+    if request.reserved.get() != 0 || flags.intersects(OF_DRIVER) {
         return Err(EINVAL);
     }
     Ok(flags)

@@ -216,14 +216,27 @@ impl Region {
     /// Serves the requests of the adapter, which has created the region with this key.
     pub(super) fn start(self: &Arc<Self>, ctx: &Ctx<'_>, key: Key) -> Result {
         self.owner.key.store(key.get(), Relaxed);
-        ctx.adapter.listeners().regions.add(key, self.link())
+        ctx.adapter.listeners().regions.add(key, self.link())?;
+        // An event before this has found no listener.
+        <Self as WorkItem>::run(self.clone());
+        Ok(())
     }
 
-    /// Ends the use of the memory, when the adapter has removed the region.
-    pub(super) fn end(self: &Arc<Self>, ctx: &Ctx<'_>, key: Key) {
+    /// Ends the use of the memory. `remove` removes the region from the adapter. Until it has, no
+    /// other code names the key, which may soon be that of another region.
+    pub(super) fn end(
+        self: &Arc<Self>,
+        ctx: &Ctx<'_>,
+        key: Key,
+        remove: impl FnOnce() -> Result,
+    ) -> Result {
+        let mut guard = self.state.lock();
+        remove()?;
         ctx.adapter.listeners().regions.remove(key, &self.link());
-        let state = self.state.lock().take();
+        let state = guard.take();
+        drop(guard);
         drop(state);
+        Ok(())
     }
 
     fn link(self: &Arc<Self>) -> PageLink {
@@ -233,6 +246,11 @@ impl Region {
     /// Serves one request. If not all of its pages can be had, the first one is served.
     fn serve(&self, state: &mut State, request: &PageRequest) -> Result {
         let (first, count) = (request.first.get(), u64::from(request.count.get()));
+        let UserRegion { iova, length, .. } = self.wanted;
+        let pages = (iova % PAGE).checked_add(length).ok_or(EFAULT)?.div_ceil(PAGE);
+        if first >= pages || count > pages - first {
+            return Err(EFAULT);
+        }
         let mut given = self.give(state, first, count, true);
         if given.is_err() && count > 1 {
             given = self.give(state, first, 1, true);
@@ -252,16 +270,34 @@ impl Region {
         let end = first.checked_add(count).ok_or(EFAULT)?;
         let mut at = first;
         while at < end {
-            let (memory, base, limit) = match &mut *memory {
-                Memory::Range(memory) => (&*memory, 0, end),
-                Memory::All(anchor, parts) => {
-                    let base = at / PART * PART;
-                    (self.part(anchor, parts, at)?, base, end.min(base + PART))
+            // A work item gets no signals.
+            if current!().signal_pending() {
+                return Err(EINTR);
+            }
+            let some = |limit: u64| (limit - at).min(MAP_PAGES_MAX.into());
+            match &mut *memory {
+                Memory::Range(memory) => {
+                    self.give_some(memory, list, 0, at, some(end), fault)?;
+                    at += some(end);
                 }
-            };
-            let some = (limit - at).min(MAP_PAGES_MAX.into());
-            self.give_some(memory, list, base, at, some, fault)?;
-            at += some;
+                Memory::All(anchor, parts) => {
+                    let (number, base) = (at / PART, at / PART * PART);
+                    let limit = end.min(base + PART);
+                    let known = parts.get(&number).is_some();
+                    if !known && !fault {
+                        at = limit;
+                        continue;
+                    }
+                    let part = self.part(anchor, parts, at)?;
+                    let given = self.give_some(part, list, base, at, some(limit), fault);
+                    if given.is_err() && !known {
+                        // It may be that the process has no memory there.
+                        parts.remove(&number);
+                    }
+                    given?;
+                    at += some(limit);
+                }
+            }
         }
         Ok(())
     }
@@ -315,9 +351,11 @@ impl WorkItem for Region {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let mut guard = this.state.lock();
-        let Some(state) = &mut *guard else { return };
-        while let Ok(request) = this.owner.next() {
+        // The lock is given up behind each request, so that the region can be removed.
+        loop {
+            let mut guard = this.state.lock();
+            let Some(state) = &mut *guard else { return };
+            let Ok(request) = this.owner.next() else { return };
             if request.count.get() == 0 {
                 return;
             }
