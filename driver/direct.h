@@ -181,7 +181,8 @@ enum vrnic_connection_end {
 int vrnic_connection_query(struct ib_qp *qp, struct vrnic_connection *connection);
 /*
  * Calls changed(context) at once, and whenever the status or the events have changed; NULL: not any more, and
- * it does not run when this returns. It may sleep, and may use the other functions. It ends with the queue pair.
+ * it does not run when this returns. It may sleep, and may use the other functions, but not destroy the queue
+ * pair. It ends with the queue pair: it does not run when ib_destroy_qp() has returned.
  */
 int vrnic_connection_watch(struct ib_qp *qp, void (*changed)(void *context), void *context);
 /*

@@ -220,6 +220,9 @@ impl Endpoint {
             core::mem::replace(&mut *state, State::Idle)
         };
         drop(old);
+        // This waits for a call of the observer. None follows.
+        let observer = self.observer.lock().take();
+        drop(observer);
     }
 
     fn end(&self, state: &mut State) {

@@ -209,6 +209,8 @@ impl<W: Watch + HasHrTimer<W>> Taken<W> {
 
     /// Reports the last events of a connection that the driver ends.
     pub(super) fn end(&mut self) {
+        // Another queue pair may have the number soon.
+        (self.leaves, self.limit) = (false, None);
         self.close(Ending::Local, &ConnectionStatus::default());
     }
 

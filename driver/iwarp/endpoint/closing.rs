@@ -32,7 +32,8 @@ impl Endpoint {
         drop(old);
     }
 
-    /// Calls the observer if the state has changed. The endpoint must not be locked.
+    /// Calls the observer if the state has changed. Only the work item does this, with nothing
+    /// locked, because the observer may use the queue pair.
     pub(super) fn tell(&self) {
         if self.told.xchg(true, Relaxed) {
             return;
@@ -52,6 +53,9 @@ impl Endpoint {
         let State::Taken(taken) = &mut *state else { return Err(ENOTCONN) };
         let closed = self.connections.commands.close(taken.qpn, how)?;
         if how == Closing::Graceful {
+            if limit.is_some() {
+                taken.limit = None;
+            }
             self.limit(taken, limit.unwrap_or(CLOSE_TIME));
         }
         drop(state);
@@ -74,10 +78,14 @@ impl Endpoint {
         let mut state = self.state.lock();
         let State::Taken(taken) = &mut *state else { return Err(ENOTCONN) };
         taken.leaves = true;
-        self.ask(taken)?;
+        if let Err(error) = self.ask(taken) {
+            taken.leaves = false;
+            return Err(error);
+        }
         let left = taken.leaves;
         drop(state);
-        self.tell();
+        // The observer may be the caller.
+        self.enqueue();
         Ok(if left { Closed::Pending } else { Closed::Done })
     }
 
@@ -89,7 +97,7 @@ impl Endpoint {
         let asked = self.ask(taken);
         let closed = asked.and_then(|()| self.connections.commands.close(taken.qpn, how));
         drop(state);
-        self.tell();
+        self.enqueue();
         closed
     }
 
@@ -118,7 +126,10 @@ impl Endpoint {
             pr_debug!("a connection that is not closed in time is reset\n");
             commands.close(taken.qpn, Closing::Abortive)?;
             return Ok(true);
-        } else if status.state == RdmaState::Closing as u8 && !taken.is_bytes() {
+        } else if status.state == RdmaState::Closing as u8
+            && !taken.is_bytes()
+            && !taken.has_ended()
+        {
             self.limit(taken, CLOSE_TIME);
         }
         let left = taken.leaves
