@@ -11,9 +11,9 @@ use vrnic_abi::sq::MAX_SGE;
 use crate::datapath::sgl::SgList;
 use crate::host::{HeldMemory, Host};
 
-/// Maximum number of contiguous pieces of a part: each segment begins one, and at most 4,096 bytes
-/// cross the border of two pages.
-const MAX_RUNS: usize = MAX_SGE as usize + 2;
+/// Maximum number of contiguous pieces of a part: each segment begins one, and crosses at most one
+/// border of pages, which have at least 4,096 bytes.
+const MAX_RUNS: usize = 2 * MAX_SGE as usize;
 
 /// The addresses of some bytes.
 #[derive(Debug, Default)]

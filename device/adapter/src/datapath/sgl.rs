@@ -236,7 +236,8 @@ impl<'a> SgList<'a> {
     /// Returns whether the bytes from `start` to `end` have addresses.
     #[must_use]
     pub fn has(&self, start: u64, end: u64) -> bool {
-        self.pieces(start, end.saturating_sub(start), |_, _| Some(())).is_some()
+        self.inline.is_some()
+            || self.pieces(start, end.saturating_sub(start), |_, _| Some(())).is_some()
     }
 
     /// Copies bytes from `at` on out of the memory.

@@ -296,7 +296,14 @@ impl Mtt {
         if !page.is_multiple_of(1 << table.shift) {
             return Err(PagesError::Malformed);
         }
-        let (arena, block, at) = match table.depth {
+        let (arena, block, at) = self.path(table, index)?;
+        arena.store(block, at, page.get() | 1).ok_or(PagesError::TooMany)
+    }
+
+    /// Returns the place of the address of page `index`: its block, and the index in the block.
+    /// Allocates the lists on the path to it.
+    fn path(&self, table: &Table, index: u64) -> Result<(&Arena, u64, u64), PagesError> {
+        Ok(match table.depth {
             1 => (&self.lines, table.root, index),
             2 => (&self.lists, table.root, index),
             3 => (&self.lists, self.below(table.root, index >> LIST)?, index & LIST_MASK),
@@ -310,8 +317,7 @@ impl Mtt {
                 let list = self.below(upper, index >> LIST & LIST_MASK)?;
                 (&self.lists, list, index & LIST_MASK)
             }
-        };
-        arena.store(block, at, page.get() | 1).ok_or(PagesError::TooMany)
+        })
     }
 
     /// Returns the list in entry `at` of the list `of`. Allocates it if it does not exist.

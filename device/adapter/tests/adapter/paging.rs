@@ -538,3 +538,28 @@ fn absent_pages_do_not_wait_for_the_timer_of_receives() {
     s.p.settle();
     assert_eq!(status(&s.p.sent().expect("done")), Status::Success);
 }
+
+/// Each segment of the sink crosses a border of pages that are not contiguous, and all of them are
+/// in one packet.
+#[test]
+fn an_answer_has_room_for_two_pages_in_each_segment() {
+    let mut s = Scene::new();
+    s.b.fill(0, &pattern(1600));
+    s.b.map(0, 2, MapFlags::empty());
+    let border = |nth: u64| (nth + 1) * PAGE - IOVA % PAGE - 50;
+    let sink: Vec<_> = (0..16).map(|nth| s.a.sge(border(2 * nth), 100)).collect();
+    assert_eq!(s.run(&Wr::new(Opcode::Read, &sink).to(IOVA, s.b.key)).0, Status::Success);
+    let got: Vec<u8> = (0..16).flat_map(|nth| s.a.bytes(border(2 * nth), 100)).collect();
+    assert!(got == pattern(1600));
+}
+
+/// Inline data is never absent, whatever regions the guest has.
+#[test]
+fn inline_data_of_an_unreliable_connection_leaves() {
+    let mut s = Scene::with(Setup { kind: Type::Uc, ..Setup::default() });
+    s.b.map(0, 1, MapFlags::empty());
+    let wr = Wr::new(Opcode::Write, &[]).inline(b"inline").to(IOVA, s.b.key);
+    assert_eq!(s.run(&wr), (Status::Success, 0, 0));
+    s.wait();
+    assert_eq!(s.b.bytes(0, 6), b"inline");
+}

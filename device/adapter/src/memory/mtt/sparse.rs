@@ -55,10 +55,8 @@ impl Mtt {
         if self.page_state(table, index) != PageState::Absent {
             return Ok(());
         }
-        // It allocates the list.
-        self.store(table, index, GuestAddr::default())?;
-        self.set(table, index, FAILED);
-        Ok(())
+        let (arena, block, at) = self.path(table, index)?;
+        arena.store(block, at, FAILED).ok_or(PagesError::TooMany)
     }
 
     /// Makes a page absent that cannot be had, after an access has failed because of it.

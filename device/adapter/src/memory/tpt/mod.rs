@@ -205,7 +205,7 @@ impl Tpt {
             free,
             windows: Meter::new(limit),
             budget,
-            paging: Mutex::new(Paging::new()),
+            paging: Mutex::new(Paging::default()),
             has_paged: AtomicBool::new(false),
             before: Box::default(),
         }

@@ -58,8 +58,17 @@ pub struct Part {
     pub len: u64,
 }
 
-/// The regions with pages that come and go, by the root of their tables.
-pub(super) type Paging = HashMap<u64, Paged>;
+/// Maximum number of requests of all regions together.
+const MAX_ALL_REQUESTS: usize = 1 << 16;
+
+/// The regions with pages that come and go.
+#[derive(Debug, Default)]
+pub(super) struct Paging {
+    /// The regions, by the root of their tables.
+    regions: HashMap<u64, Paged>,
+    /// The number of requests that wait.
+    waiting: usize,
+}
 
 /// The requests of a region.
 #[derive(Debug)]
@@ -89,12 +98,15 @@ impl Tpt {
         cold.paged = true;
         self.has_paged.store(true, Ordering::Relaxed);
         let paged = Paged { key, waiting: VecDeque::new(), taken: None, fails: false, told: false };
-        self.paging.lock().insert(cold.table.root, paged);
+        self.paging.lock().regions.insert(cold.table.root, paged);
     }
 
     /// Ends the requests of the region with this table.
     pub(super) fn forget_pages(&self, table: &Table) {
-        self.paging.lock().remove(&table.root);
+        let mut paging = self.paging.lock();
+        if let Some(paged) = paging.regions.remove(&table.root) {
+            paging.waiting = paging.waiting.saturating_sub(paged.waiting.len());
+        }
     }
 
     /// Returns the contents of a region whose pages come and go.
@@ -114,9 +126,9 @@ impl Tpt {
         let Some(start) = offset.checked_add(part.at).filter(|_| part.now > 0) else {
             return Missing::NotPaged;
         };
-        let mut paging = self.paging.lock();
+        let paging = &mut *self.paging.lock();
         // Only tables of lists have roots among those of the regions.
-        let Some(paged) = paging.get_mut(&table.root).filter(|_| table.depth > 1) else {
+        let Some(paged) = paging.regions.get_mut(&table.root).filter(|_| table.depth > 1) else {
             return Missing::NotPaged;
         };
         let index = |len: u64| start.saturating_add(len - 1) >> table.shift;
@@ -136,13 +148,13 @@ impl Tpt {
         let last = index(part.len.max(part.now)).min(first + u64::from(MAP_PAGES_MAX) - 1);
         let absent = (first..=last).take_while(|index| state(*index) == PageState::Absent);
         let span = PageSpan { first, count: absent.count() as u64 };
-        Missing::Requested(paged.request(span))
+        Missing::Requested(paged.request(span, &mut paging.waiting))
     }
 
     /// Makes the next access to an absent page of a region fail, whichever page it is.
     pub fn fail_next(&self, key: Key) {
         let Some(mr) = self.paged(key) else { return };
-        if let Some(paged) = self.paging.lock().get_mut(&mr.table.root) {
+        if let Some(paged) = self.paging.lock().regions.get_mut(&mr.table.root) {
             paged.fails = true;
         }
     }
@@ -150,20 +162,23 @@ impl Tpt {
     /// Ends the request for pages of a region that was returned last, and returns the next one.
     pub fn next_request(&self, key: Key) -> Option<PageSpan> {
         let root = self.paged(key)?.table.root;
-        let mut paging = self.paging.lock();
-        let paged = paging.get_mut(&root)?;
+        let paging = &mut *self.paging.lock();
+        let paged = paging.regions.get_mut(&root)?;
         paged.taken = paged.waiting.pop_front();
+        paging.waiting = paging.waiting.saturating_sub(paged.taken.iter().len());
         paged.told = paged.taken.is_some();
         paged.taken
     }
 }
 
 impl Paged {
-    /// Requests pages. Returns the key if the driver must be told.
-    fn request(&mut self, span: PageSpan) -> Option<Key> {
+    /// Requests pages. `all` is the number of requests of all regions. Returns the key if the driver
+    /// must be told.
+    fn request(&mut self, span: PageSpan, all: &mut usize) -> Option<Key> {
         let known = self.taken.iter().chain(&self.waiting).any(|other| other.contains(&span));
-        if !known && self.waiting.len() < MAX_REQUESTS {
+        if !known && self.waiting.len() < MAX_REQUESTS && *all < MAX_ALL_REQUESTS {
             self.waiting.push_back(span);
+            *all += 1;
         }
         let tell = !std::mem::replace(&mut self.told, true);
         tell.then_some(self.key)
