@@ -23,6 +23,20 @@ impl Digest {
         crc_fast::crc32_iscsi(covered).to_le_bytes()
     }
 
+    /// Returns the digest of this number of zeros.
+    #[must_use]
+    pub fn of_zeros(count: u32) -> Self {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let mut digest = Self::default();
+        let mut left = count as usize;
+        while left > 0 {
+            let some = left.min(ZEROS.len());
+            digest.add(ZEROS.get(..some).unwrap_or_default());
+            left -= some;
+        }
+        digest
+    }
+
     /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);

@@ -168,10 +168,14 @@ pub(crate) fn carried_key<H: Host>(
     raw: &[u8],
     known: Option<Key>,
 ) -> Result<CarriedKey, Denied> {
-    let key = known.map_or_else(|| open_command(here, qp, send, raw), Ok)?;
     let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
-    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
-    Ok(CarriedKey { key, place })
+    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds);
+    // A key without a place would be lost. A QP without commands gets no key.
+    if qp.tags.any() {
+        place?;
+    }
+    let key = known.map_or_else(|| open_command(here, qp, send, raw), Ok)?;
+    place.map(|place| CarriedKey { key, place })
 }
 
 /// Ends the command of `qp` that a response names. Its last use ends when all threads that hold the

@@ -96,7 +96,8 @@ pub(super) fn take_all<H: Host>(
 impl<H: Host> Queue<'_, H> {
     /// Returns the result of the turn's taking if no work request may follow now.
     fn wait(&self) -> Next {
-        self.requester.not_before.map_or(Next::Done, Next::Later)
+        let waits = self.requester.current.as_ref().and(self.requester.not_before);
+        waits.map_or(Next::Done, Next::Later)
     }
 
     /// Executes a work request that sends no message, whose WQE is `raw`. Returns the result of the

@@ -16,9 +16,9 @@ use crate::objects::qp::Qp;
 use crate::objects::qp::toe::iscsi::{Data, Pdu, Session, count};
 use crate::slice::cost;
 
-/// Maximum number of bytes of a Data-Out, even if the target accepts more: its digest is computed
-/// at once.
-const DATA_MAX: u32 = 256 << 10;
+/// Maximum number of bytes of the data of a PDU, even if the target accepts more: its digest is
+/// computed at once.
+pub(super) const DATA_MAX: u32 = 256 << 10;
 
 /// The data of a command cannot be read, although the command has not ended.
 #[derive(Debug)]

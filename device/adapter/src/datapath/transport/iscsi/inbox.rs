@@ -286,8 +286,8 @@ fn write<H: Host>(
 }
 
 impl<H: Host> Sink for Inbox<'_, '_, H> {
-    fn progress(&mut self, unacknowledged: StreamPos, _sent: StreamPos) {
-        self.session.una = unacknowledged;
+    fn progress(&mut self, unacknowledged: StreamPos, sent: StreamPos) {
+        (self.session.una, self.session.sent) = (unacknowledged, sent);
     }
 
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {

@@ -10,6 +10,7 @@ use vrnic_abi::sq::{CommandFlags, Opcode};
 use vrnic_iscsi::command::{self, Refused};
 use vrnic_iscsi::{BHS_LEN, Bhs};
 
+use super::answer::DATA_MAX;
 use super::source::seal;
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
@@ -60,7 +61,8 @@ fn compose<H: Host>(
     source.add_source(here, qp.user(), send, raw).map_err(|denied| End::Failed(denied.into()))?;
     let Header { mut bytes, mut bhs } = header(here, send, &source)?;
     let (config, skip) = (session.terms.config, bytes.len() as u64);
-    if bhs.data_len() > config.max_send {
+    let most = if config.data_digest { DATA_MAX.min(config.max_send) } else { config.max_send };
+    if bhs.data_len() > most {
         return Err(End::Failed(Status::LocLenErr.into()));
     }
     let data = Data::Request { index: send.index, skip };

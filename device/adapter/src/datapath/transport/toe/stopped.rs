@@ -37,7 +37,8 @@ impl<H: Host> ToeTurn<'_, H> {
         if sent.is_none() && more {
             return Turn::More;
         }
-        let next = [sent, self.toe.tcp.deadline()].into_iter().flatten().min();
+        let (deadline, probe) = (self.toe.tcp.deadline(), self.toe.tcp.keepalive());
+        let next = [sent, deadline, probe].into_iter().flatten().min();
         match (next, self.toe.outstanding.is_empty()) {
             (Some(at), true) => Turn::FailedUntil(at),
             (None, true) => Turn::Failed,

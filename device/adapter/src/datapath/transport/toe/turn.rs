@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
+use vrnic_tcp::StreamPos;
 use vrnic_tcp::connection::Transmit;
 
 use super::hand_over::hand_over;
@@ -151,6 +152,7 @@ impl<H: Host> ToeTurn<'_, H> {
     /// Adds the answers to R2Ts to what is sent, in the iSCSI mode. Returns whether there are more.
     /// If their data cannot be read, the QP fails.
     pub(super) fn answer(&mut self) -> bool {
+        self.free_acknowledged();
         let una = self.toe.tcp.acknowledged();
         let Some(session) = &mut self.toe.session else { return false };
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
@@ -238,6 +240,17 @@ impl<H: Host> ToeTurn<'_, H> {
     /// Completes work requests that have ended, in order. Returns the result of the turn if one of
     /// them has failed.
     pub(super) fn complete(&mut self) -> Option<Turn> {
+        let una = self.free_acknowledged();
+        while let Some(index) = self.toe.sends.pop_acknowledged(una) {
+            self.toe.outstanding.end(index.into(), End::Done);
+        }
+        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
+        ended::complete(&here, self.qp, &mut self.toe.outstanding)
+    }
+
+    /// Frees the PDUs that the target has acknowledged, and so makes room for further answers.
+    /// Returns the position of the first byte that is not acknowledged.
+    fn free_acknowledged(&mut self) -> StreamPos {
         let una = self.toe.tcp.acknowledged();
         let Toe { session, outstanding, .. } = &mut *self.toe;
         if let Some(session) = session {
@@ -245,10 +258,6 @@ impl<H: Host> ToeTurn<'_, H> {
                 .outgoing
                 .drop_acknowledged(una, |index| outstanding.end(index.into(), End::Done));
         }
-        while let Some(index) = self.toe.sends.pop_acknowledged(una) {
-            self.toe.outstanding.end(index.into(), End::Done);
-        }
-        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        ended::complete(&here, self.qp, &mut self.toe.outstanding)
+        una
     }
 }

@@ -82,6 +82,16 @@ impl Pdu {
         let _has_room = self.tail.try_extend_from_slice(&digest.octets());
     }
 
+    /// Replaces its data by zeros, and its digest, too, if none of its bytes are before `sent`.
+    fn blank(&mut self, sent: StreamPos) {
+        self.data = Data::Zeros;
+        let padding = padding(self.length);
+        if self.tail.len() > padding && self.start >= sent {
+            self.tail.truncate(padding);
+            self.seal(Digest::of_zeros(self.length));
+        }
+    }
+
     /// Returns whether it has data of this command, and bytes from `una` on.
     fn uses(&self, of: Key, una: StreamPos) -> bool {
         let own = matches!(self.data, Data::Command { key, .. } if key == of);
@@ -152,10 +162,11 @@ impl Outgoing {
     }
 
     /// Replaces the data of the Data-Out PDUs of a command that have bytes from `una` on by zeros.
-    /// Returns their number.
-    fn blank(&mut self, key: Key, una: StreamPos) -> u64 {
+    /// Those that have not begun to leave, from `sent` on, get the digest of zeros. Returns their
+    /// number.
+    fn blank(&mut self, key: Key, una: StreamPos, sent: StreamPos) -> u64 {
         let own = self.pdus.iter_mut().filter(|pdu| pdu.uses(key, una));
-        own.map(|pdu| pdu.data = Data::Zeros).count() as u64
+        own.map(|pdu| pdu.blank(sent)).count() as u64
     }
 
     /// Returns whether another Data-Out may be added, if the target has acknowledged all bytes
@@ -210,6 +221,8 @@ pub struct Session {
     pub outgoing: Outgoing,
     /// The position of the first byte that the target has not acknowledged.
     pub una: StreamPos,
+    /// The position behind the last byte that was sent.
+    pub sent: StreamPos,
     /// R2Ts that are not answered completely.
     solicited: VecDeque<Solicited>,
     /// What was counted.
@@ -235,6 +248,7 @@ impl Session {
             arriving: Arriving::default(),
             outgoing: Outgoing::default(),
             una: StreamPos(0),
+            sent: StreamPos(0),
             solicited: VecDeque::new(),
             counters: IscsiCounters::default(),
             is_closed: false,
@@ -281,7 +295,7 @@ impl Session {
     /// Uses the data of a command no more. What is on its way becomes zeros.
     pub fn forget(&mut self, key: Key) {
         self.solicited.retain(|solicited| solicited.task_tag() != key.get());
-        let zeroed = self.outgoing.blank(key, self.una);
+        let zeroed = self.outgoing.blank(key, self.una, self.sent);
         count(&mut self.counters.zeroed, zeroed);
     }
 
@@ -310,4 +324,36 @@ impl Session {
 /// Adds to a counter.
 pub fn count(counter: &mut zerocopy::little_endian::U64, value: u64) {
     *counter = counter.get().wrapping_add(value).into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The digest is that of the zeros, if no byte of the PDU has left.
+    #[test]
+    fn a_data_out_without_its_command_has_the_digest_of_zeros() {
+        let config = Config {
+            header_digest: true,
+            data_digest: true,
+            max_receive: 8192,
+            max_send: 8192,
+            max_burst: 1 << 16,
+        };
+        let (key, mut outgoing) = (Key::new(0x1234), Outgoing::default());
+        for length in [7, 5000] {
+            let mut pdu = Pdu::new(&config, &[5; 48], Data::Command { key, offset: 0 }, length);
+            let mut digest = Digest::default();
+            digest.add(&vec![0xee; length as usize]);
+            pdu.seal(digest);
+            outgoing.push(pdu);
+        }
+        let first = outgoing.pdus.front().expect("a PDU").tail.clone();
+        let begun = StreamPos(10);
+        assert_eq!(outgoing.blank(key, StreamPos(0), begun), 2);
+        let tails: Vec<_> = outgoing.pdus.iter().map(|pdu| pdu.tail.to_vec()).collect();
+        let padded = vec![0; 5000];
+        assert_eq!(tails, [first.to_vec(), Digest::of(&padded).to_vec()]);
+        assert!(outgoing.pdus.iter().all(|pdu| pdu.data == Data::Zeros));
+    }
 }
