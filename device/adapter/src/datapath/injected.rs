@@ -25,12 +25,13 @@ pub(crate) fn order<H: Host>(
     here: &TurnContext<'_, H>,
     qpn: Qpn,
     send: &SendWqe,
+    begins: bool,
 ) -> Option<Disorder> {
     let moves = matches!(send.opcode.info().class, Class::Send | Class::Write | Class::Read);
     if send.length == 0 || !moves {
         return None;
     }
-    let seed = here.core.injection.order(here.faults_here(), qpn, send)?;
+    let seed = here.core.injection.order(here.faults_here(), qpn, send, begins)?;
     Some(Disorder::new(send.length, seed))
 }
 

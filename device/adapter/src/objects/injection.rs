@@ -238,13 +238,23 @@ impl Injection {
     }
 
     /// Returns the seed of the order in which the bytes of a copied message become visible, if a
-    /// rule changes it. A message that is passed again has the same order.
+    /// rule changes it. A message that is passed again has the same order. One that has begun
+    /// without a rule keeps the usual order.
     #[cold]
-    pub(crate) fn order(&self, here: Here<'_>, qpn: Qpn, send: &SendWqe) -> Option<u64> {
+    pub(crate) fn order(
+        &self,
+        here: Here<'_>,
+        qpn: Qpn,
+        send: &SendWqe,
+        begins: bool,
+    ) -> Option<u64> {
         let (key, wr_id) = ((qpn, send.index), send.wr_id);
         let known = self.waiting.lock().orders.get(&key).copied();
         if let Some(known) = known.filter(|known| known.wr_id == wr_id) {
             return known.seed;
+        }
+        if !begins {
+            return None;
         }
         let opcode = Some(Opcode::Request(send.opcode));
         let subject = Subject { opcode, ..here.of_qp(Site::Copy, qpn) };
@@ -419,6 +429,13 @@ impl Injection {
     /// Returns the state that rules give the port and the device.
     pub(crate) fn state(&self, here: Here<'_>) -> State {
         self.rules.state(here.function, here.now)
+    }
+
+    /// Forgets a command that was delayed, because it is executed.
+    pub(crate) fn forget_command(&self) {
+        if self.any.load(Ordering::Relaxed) {
+            self.waiting.lock().command = None;
+        }
     }
 
     /// Takes what is due.

@@ -53,6 +53,8 @@ impl Ticker {
 
     /// Tells the thread that rules have changed.
     pub(super) fn wake(&self) {
+        // Between its look at the rules and its wait, the thread has the lock.
+        let _ended = self.shared.ended.lock();
         self.shared.bell.notify_one();
     }
 }

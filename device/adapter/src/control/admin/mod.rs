@@ -261,6 +261,7 @@ fn fate<H: Host>(adapter: &Adapter<H>, index: u32, submission: &Submission) -> C
     {
         return core.injection.command(core.here(), index, opcode);
     }
+    core.injection.forget_command();
     CommandFate::Runs
 }
 

@@ -180,6 +180,7 @@ pub(super) fn reset<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>) {
     qp.clear(adapter.host());
     adapter.core().ranges.end_all_of(qp.qpn);
     queues::forget_held(adapter, qp);
+    adapter.core().injection.forget_qp(qp.qpn);
     if let Some(srq) = &qp.srq {
         srq.publish(adapter.host());
     }

@@ -198,7 +198,7 @@ impl<H: Host> Work<'_, H> {
         let from = if waited { send.length } else { *done };
         let budget = fault.map_or(self.budget, |fault| fault.budget(self.budget));
         let disorder = if self.here.core.injection.may_order() {
-            injected::order(&self.here, self.qp.qpn, send)
+            injected::order(&self.here, self.qp.qpn, send, from == 0)
         } else {
             None
         };

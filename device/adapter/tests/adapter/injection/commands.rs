@@ -74,3 +74,18 @@ fn a_command_gets_no_answer_and_those_behind_it_do() {
     guest.bring_up();
     assert_eq!(guest.alloc_context().map(|_| ()), Ok(()));
 }
+
+/// Nothing is left of a command that has run because its rule was removed.
+#[test]
+fn a_late_command_runs_when_its_rule_goes() {
+    let world = World::copying();
+    let guest = world.guest(1);
+    world.rule("delay-command by=1s");
+    let id = post(&guest);
+    assert_eq!(answer(&guest), None);
+    world.fabric.faults.clear();
+    guest.adapter.control();
+    assert_eq!(answer(&guest), Some((id, Status::Ok as u16)));
+    let left = guest.adapter.run_faults();
+    assert!(!left.control && !left.again);
+}

@@ -108,3 +108,21 @@ fn messages_of_any_length_and_opcode_are_whole_when_they_complete() {
         }
     }
 }
+
+/// A rule concerns the messages that begin after it, and not the rest of one that is under way.
+#[test]
+fn a_message_that_has_begun_is_moved_in_the_usual_order() {
+    let len = 3 << 20;
+    let mut p = Pair::local(Setup::default(), |_| {});
+    p.a.fill(0, &vec![7; len]);
+    p.a.post_send(&write(&p, len as u32));
+    // The slice of a worker is too short for all of it.
+    p.take_time();
+    p.ga.adapter.poll(0);
+    let there = [0, len as u64 - 1].map(|at| p.b.bytes(at, 1)[0]);
+    assert_eq!(there, [7, 0], "a part of it");
+    p.world.rule("disorder seed=3");
+    p.settle();
+    assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
+    assert!(p.b.bytes(0, len) == vec![7; len]);
+}
