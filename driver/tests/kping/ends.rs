@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The end of a connection by the functions of `direct.h`, for adapters with iWARP.
 
-use core::ptr;
+use core::{
+    mem::transmute,
+    ptr::{self, NonNull},
+};
 
 use kernel::{
     error::to_result,
-    ffi::c_void,
+    ffi::{c_char, c_int, c_void},
     prelude::*,
+    str::CStr,
     sync::{
         Arc,
         atomic::{Atomic, Relaxed},
@@ -24,8 +28,98 @@ const POLL: Delta = Delta::from_millis(1);
 const CLOSED: u32 = bindings::vrnic_connection_events_VRNIC_CONNECTION_GRACEFUL_DISCONNECT
     | bindings::vrnic_connection_events_VRNIC_CONNECTION_CLOSED;
 
+extern "C" {
+    fn __symbol_get(name: *const c_char) -> *mut c_void;
+    fn __symbol_put(name: *const c_char);
+}
+
+/// A function of another module, which stays loaded meanwhile. This module can be loaded without
+/// it, and does not keep it loaded when nothing is closed.
+struct Symbol {
+    name: &'static CStr,
+    address: NonNull<c_void>,
+}
+
+impl Symbol {
+    fn get(name: &'static CStr) -> Result<Self> {
+        // SAFETY: the name is a string with a terminator.
+        let address = unsafe { __symbol_get(name.as_ptr().cast()) };
+        Ok(Self { name, address: NonNull::new(address).ok_or(ENOENT)? })
+    }
+}
+
+impl Drop for Symbol {
+    fn drop(&mut self) {
+        // SAFETY: the name is that of a symbol that `get` has found, and is given back once.
+        unsafe { __symbol_put(self.name.as_ptr().cast()) };
+    }
+}
+
+type Changed = Option<unsafe extern "C" fn(*mut c_void)>;
+
+/// The functions of `direct.h`.
+struct Calls {
+    query: Symbol,
+    watch: Symbol,
+    end: Symbol,
+}
+
+impl Calls {
+    fn find() -> Result<Self> {
+        Ok(Self {
+            query: Symbol::get(c"vrnic_connection_query")?,
+            watch: Symbol::get(c"vrnic_connection_watch")?,
+            end: Symbol::get(c"vrnic_connection_end")?,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As `vrnic_connection_query`.
+    unsafe fn query(
+        &self,
+        qp: *mut bindings::ib_qp,
+        found: &mut bindings::vrnic_connection,
+    ) -> c_int {
+        type Query =
+            unsafe extern "C" fn(*mut bindings::ib_qp, *mut bindings::vrnic_connection) -> c_int;
+        // SAFETY: `direct.h` declares the function of this name so.
+        let call: Query = unsafe { transmute(self.query.address) };
+        // SAFETY: the caller promises what the function demands.
+        unsafe { call(qp, found) }
+    }
+
+    /// # Safety
+    ///
+    /// As `vrnic_connection_watch`.
+    unsafe fn watch(
+        &self,
+        qp: *mut bindings::ib_qp,
+        changed: Changed,
+        context: *mut c_void,
+    ) -> c_int {
+        type Watch = unsafe extern "C" fn(*mut bindings::ib_qp, Changed, *mut c_void) -> c_int;
+        // SAFETY: `direct.h` declares the function of this name so.
+        let call: Watch = unsafe { transmute(self.watch.address) };
+        // SAFETY: the caller promises what the function demands.
+        unsafe { call(qp, changed, context) }
+    }
+
+    /// # Safety
+    ///
+    /// As `vrnic_connection_end`.
+    unsafe fn end(&self, qp: *mut bindings::ib_qp, how: u32, limit_ms: u32) -> c_int {
+        type End = unsafe extern "C" fn(*mut bindings::ib_qp, u32, u32) -> c_int;
+        // SAFETY: `direct.h` declares the function of this name so.
+        let call: End = unsafe { transmute(self.end.address) };
+        // SAFETY: the caller promises what the function demands.
+        unsafe { call(qp, how, limit_ms) }
+    }
+}
+
 /// A connection whose changes are counted.
 struct Watched<'a> {
+    calls: Calls,
     connection: &'a Connection,
     changes: Arc<Atomic<u32>>,
 }
@@ -44,12 +138,10 @@ impl<'a> Watched<'a> {
     fn new(connection: &'a Connection) -> Result<Self> {
         let changes = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let counter: *mut c_void = (&raw const *changes).cast_mut().cast();
-        let watched = Self { connection, changes };
+        let watched = Self { calls: Calls::find()?, connection, changes };
         // SAFETY: the connection keeps its queue pair. The counter lives until `drop` has ended the
         // calls.
-        let named = unsafe {
-            bindings::vrnic_connection_watch(connection.as_raw(), Some(changed), counter)
-        };
+        let named = unsafe { watched.calls.watch(connection.as_raw(), Some(changed), counter) };
         to_result(named)?;
         Ok(watched)
     }
@@ -57,9 +149,7 @@ impl<'a> Watched<'a> {
     fn query(&self) -> Result<bindings::vrnic_connection> {
         let mut found = bindings::vrnic_connection { status: 0, events: 0, ird: 0, ord: 0 };
         // SAFETY: the connection keeps its queue pair; the struct is valid.
-        to_result(unsafe {
-            bindings::vrnic_connection_query(self.connection.as_raw(), &mut found)
-        })?;
+        to_result(unsafe { self.calls.query(self.connection.as_raw(), &mut found) })?;
         Ok(found)
     }
 
@@ -67,7 +157,7 @@ impl<'a> Watched<'a> {
     fn end(&self, how: u32, limit_ms: u32) -> Result<i32> {
         let qp = self.connection.as_raw();
         // SAFETY: the connection keeps its queue pair.
-        let far = unsafe { bindings::vrnic_connection_end(qp, how, limit_ms) };
+        let far = unsafe { self.calls.end(qp, how, limit_ms) };
         to_result(far.min(0))?;
         Ok(far)
     }
@@ -94,7 +184,7 @@ impl Drop for Watched<'_> {
     fn drop(&mut self) {
         let qp = self.connection.as_raw();
         // SAFETY: the connection keeps its queue pair.
-        let _ = unsafe { bindings::vrnic_connection_watch(qp, None, ptr::null_mut()) };
+        let _ = unsafe { self.calls.watch(qp, None, ptr::null_mut()) };
     }
 }
 
