@@ -234,8 +234,8 @@ fn create_user(
 ///
 /// # Errors
 ///
-/// `EINVAL` if the ring has another stride, or fewer entries than the new limit, `EBUSY` if it has too few entries for the receives that
-/// are posted, or for the limit.
+/// `EINVAL` if the ring has another stride, or fewer entries than the new limit, `EBUSY` if it has
+/// too few entries for the receives that are posted, or for the limit.
 fn resize_user(
     ctx: &Ctx<'_>,
     device: &Device<Verbs>,

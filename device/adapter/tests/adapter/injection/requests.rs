@@ -159,7 +159,8 @@ fn a_reset_ends_what_rules_have_decided() {
     for mut p in pairs(|_| {}) {
         p.world.rule("fail-request status=rem-op-err function=f1 times=1");
         assert_eq!(status(&p.complete(&write(&p, 8).id(1))), Status::RemOpErr);
-        [&mut p.a, &mut p.b].map(|end| end.set_state(State::Reset));
+        p.a.set_state(State::Reset);
+        p.b.set_state(State::Reset);
         p.a.connect(p.gb.mac(), p.b.qpn, |attr| attr.rq_psn = attr.sq_psn);
         p.b.connect(p.ga.mac(), p.a.qpn, |attr| attr.rq_psn = attr.sq_psn);
         assert_eq!(status(&p.complete(&write(&p, 8).id(1))), Status::Success);
