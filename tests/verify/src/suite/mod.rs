@@ -30,7 +30,8 @@
 //! | [`regions`] | zero-based regions, changing regions |
 //! | [`device_memory`] | memory of the device as the source and target of operations, its bounds and its end |
 //! | [`windows`] | memory windows of both types, invalidation |
-//! | [`direct`], [`options`] | one-touch keys, commands, the two kinds of failure; options for keys (only vrnic) |
+//! | [`direct`], [`options`] | one-touch keys, holding CQs, the two kinds of failure; options for keys (only vrnic) |
+//! | [`direct_commands`] | commands whose keys end with their responses (only vrnic) |
 //! | [`transfer`] | direct transfers (only vrnic) |
 //! | [`states`] | the state machine of QPs |
 //! | [`transitions`] | the state machine: every pair of states with every attribute |
@@ -61,6 +62,8 @@ mod datagrams;
 mod device_memory;
 #[cfg(feature = "vrnic")]
 mod direct;
+#[cfg(feature = "vrnic")]
+mod direct_commands;
 mod events;
 mod extended;
 mod fixture;
@@ -152,6 +155,8 @@ pub(crate) fn cases() -> Vec<Case> {
         windows::cases(),
         #[cfg(feature = "vrnic")]
         direct::cases(),
+        #[cfg(feature = "vrnic")]
+        direct_commands::cases(),
         #[cfg(feature = "vrnic")]
         options::cases(),
         #[cfg(feature = "vrnic")]
