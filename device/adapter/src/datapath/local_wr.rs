@@ -16,7 +16,7 @@ use crate::memory::tpt::{Binding, Bound, CommandData, Denied, Registration};
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::CarriedKey;
 use crate::objects::range::Taken;
-use crate::requests::wqe::SendWqe;
+use crate::requests::wqe::{Segment, SendWqe};
 use crate::slice::cost;
 
 /// The time at which a work request that sends no message is complete.
@@ -147,6 +147,19 @@ pub(crate) fn open_command<H: Host>(
         id: send.index,
         may_be_empty: false,
     };
+    insert_command(here, qp, data)
+}
+
+/// Creates the region of a command of `qp`, and returns its key.
+///
+/// # Errors
+/// Returns [`Denied::Full`] if too many commands wait for a response, and the errors of
+/// [`Tpt::insert_command`](crate::memory::tpt::Tpt::insert_command).
+pub(crate) fn insert_command<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    data: CommandData<impl Iterator<Item = Segment> + Clone>,
+) -> Result<Key, Denied> {
     let mut commands = qp.commands.lock();
     if commands.len() >= MAX_QP_COMMANDS {
         return Err(Denied::Full);
@@ -168,14 +181,10 @@ pub(crate) fn carried_key<H: Host>(
     raw: &[u8],
     known: Option<Key>,
 ) -> Result<CarriedKey, Denied> {
-    let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
-    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds);
-    // A key without a place would be lost. A QP without commands gets no key.
-    if qp.tags.any() {
-        place?;
-    }
     let key = known.map_or_else(|| open_command(here, qp, send, raw), Ok)?;
-    place.map(|place| CarriedKey { key, place })
+    let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
+    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
+    Ok(CarriedKey { key, place })
 }
 
 /// Ends the command of `qp` that a response names. Its last use ends when all threads that hold the

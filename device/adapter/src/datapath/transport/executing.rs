@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vrnic_packet::Nanos;
+
 use crate::datapath::complete::Completer;
 use crate::datapath::constants::NO_ROOM_PAUSE;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, not_now, take};
@@ -59,10 +61,7 @@ pub(crate) fn wait_for_room<H: Host>(
     send: &SendWqe,
     raw: &[u8],
 ) -> Turn {
-    requester.keep(send, raw, 0);
-    let until = here.host().now().plus(NO_ROOM_PAUSE);
-    requester.not_before = Some(until);
-    Turn::Wait(until)
+    keep_until(here.host().now().plus(NO_ROOM_PAUSE), requester, send, raw)
 }
 
 /// Keeps an entry whose memory has absent pages, to execute it again after a pause.
@@ -73,8 +72,17 @@ pub(crate) fn wait_for_pages<H: Host>(
     send: &SendWqe,
     raw: &[u8],
 ) -> Turn {
+    keep_until(requester.pages_until(here.host().now()), requester, send, raw)
+}
+
+/// Keeps an entry, to execute it again at `until`.
+fn keep_until<H: Host>(
+    until: Nanos,
+    requester: &mut Requester<H>,
+    send: &SendWqe,
+    raw: &[u8],
+) -> Turn {
     requester.keep(send, raw, 0);
-    let until = requester.pages_until(here.host().now());
     requester.not_before = Some(until);
     Turn::Wait(until)
 }

@@ -12,10 +12,10 @@ use vrnic_iscsi::{BHS_LEN, Bhs};
 
 use super::answer::DATA_MAX;
 use super::source::seal;
+use crate::datapath::local_wr::insert_command;
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::limits::MAX_QP_COMMANDS;
 use crate::memory::tpt::{CommandData, Denied};
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{CarriedKey, End, Posted};
@@ -162,13 +162,7 @@ fn open<H: Host>(
         id: send.index,
         may_be_empty: true,
     };
-    let mut commands = qp.commands.lock();
-    if commands.len() >= MAX_QP_COMMANDS {
-        return Err(Denied::Full);
-    }
-    let key = here.tpt.insert_command(&here.memory, qp.user(), data)?;
-    commands.insert(key);
-    Ok(key)
+    insert_command(here, qp, data)
 }
 
 /// Returns whether physical segments do not wrap, and are whole pages, except for the beginning of

@@ -25,7 +25,7 @@ pub(super) fn judge<H: Host>(there: &There<'_, H>, session: &Session, bhs: &Bhs)
             let length = bhs.desired_len();
             let sound = length > 0 && length <= session.terms.config.max_burst;
             let asked = Use { length, need: Access::REMOTE_READ };
-            // What the PDU itself carries is none of the command's data.
+            // An R2T has no data segment (RFC 7143, 11.8).
             let checked = if sound && bhs.data_len() == 0 {
                 of_command(there, bhs, asked)
             } else {
