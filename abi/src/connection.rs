@@ -251,7 +251,7 @@ wire_enum! {
         Release = 3,
         /// Makes a QP in the error state idle (RESET) if all of its work requests are flushed.
         Idle = 4,
-        /// The same, for a caller that gives up if this is not possible now.
+        /// As [`Idle`](Self::Idle), but fails at once if work requests are not yet flushed.
         IdleNow = 5,
     }
 }

@@ -449,7 +449,7 @@ pub struct StartReq {
 }
 
 wire_enum! {
-    /// What a program does with the connection of a queue pair of iWARP.
+    /// An operation of a program on the connection of an iWARP queue pair.
     pub enum ConnectionOp: u8 {
         /// Asks for its state.
         Query = 0,

@@ -219,8 +219,8 @@ bitflags! {
     /// Bits of [`CreateQp::options`].
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct QpOptions: u8 {
-        /// What a QP of datagrams sends to a group goes to no QP of its own function. For devices
-        /// with [`super::DeviceFeatures::BLOCK_LOOPBACK`].
+        /// The multicast datagrams of the QP are not delivered to QPs of the same function. For
+        /// devices with [`super::DeviceFeatures::BLOCK_LOOPBACK`].
         const BLOCK_LOOPBACK = 1 << 0;
     }
 }

@@ -149,7 +149,7 @@ impl OpcodeInfo {
         completion: cq::Opcode::AtomicWrite,
         ..Self::WRITE
     };
-    /// It is counted as a READ, because its packets are like those of a READ of no bytes.
+    /// It is counted as a READ, because its packets are like the packets of an empty READ.
     const FLUSH: Self = Self {
         class: Class::Flush,
         wr_opcode: Some(14),

@@ -12,7 +12,7 @@ use crate::change::ask;
 use crate::show::{finish, table};
 
 /// Time between two looks at the hits of a rule.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest time to wait for a hit.
 const TIMEOUT_MAX: u64 = 31_536_000;
 
@@ -110,7 +110,7 @@ fn wait(control: &Path, number: u32, hits: u64, timeout: Duration) -> anyhow::Re
             let seconds = timeout.as_secs();
             bail!("rule {number} ({text}) has hit {hit} of {seen} that it has seen in {seconds} s");
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -54,7 +54,7 @@ const TCP_DATA: &str = "tcp-data";
 const TCP_EMPTY: &str = "tcp-empty";
 
 impl Opcode {
-    /// Returns the opcode with this name among those of a place.
+    /// Returns the opcode with this name at the place `site`.
     pub(crate) fn named(site: Site, name: &str) -> Option<Self> {
         match site {
             Site::Packet => name.parse().ok(),

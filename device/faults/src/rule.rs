@@ -36,9 +36,9 @@ impl fmt::Display for RuleId {
 /// A rule for faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it does to what it hits.
+    /// The action on each packet, work request or event that it hits.
     pub action: Action,
-    /// What it looks at.
+    /// The packets, work requests or events that it applies to.
     pub filter: Filter,
     /// The part of these that it hits.
     pub chance: Chance,

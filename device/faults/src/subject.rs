@@ -35,7 +35,7 @@ impl<'a> Subject<'a> {
 /// A hit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// What is to be done.
+    /// The action to take.
     pub action: Action,
     /// The random number for further choices.
     pub random: u64,

@@ -30,7 +30,7 @@ pub struct Direction {
 pub enum Refused {
     /// The device, or the mode, does not have such an operation.
     Operation,
-    /// The direction is not that of the operation or of the buffer.
+    /// The direction differs from the direction of the operation or of the buffer.
     Direction,
     /// The header contradicts the length of the PDU or of the buffer.
     Length,

@@ -24,7 +24,7 @@ impl Endpoint {
     pub(in crate::iwarp) fn observe(&self, observer: Option<Arc<dyn Observer>>) {
         let mut place = self.observer.lock();
         let old = core::mem::replace(&mut *place, observer);
-        // What has happened before is not missed.
+        // Reports the events that happened before the callback was registered.
         if let Some(observer) = &*place {
             observer.changed();
         }

@@ -50,7 +50,7 @@ impl Symbol {
 
 impl Drop for Symbol {
     fn drop(&mut self) {
-        // SAFETY: the name is that of a symbol that `get` has found, and is given back once.
+        // SAFETY: `get` has found the symbol with this name, and its reference is dropped once.
         unsafe { __symbol_put(self.name.as_ptr().cast()) };
     }
 }

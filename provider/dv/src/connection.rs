@@ -29,7 +29,7 @@ pub enum Status {
 }
 
 bitflags! {
-    /// What has happened to a connection since it was made.
+    /// The events of a connection since it was made.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Events: u32 {
         /// The peer has closed its direction (FIN).

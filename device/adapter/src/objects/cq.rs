@@ -182,7 +182,7 @@ pub struct Parts {
     pub eq: Arc<EventQueue>,
     /// Its entries.
     pub ring: Ring,
-    /// What happens when it is full.
+    /// The behaviour when the queue is full.
     pub when_full: WhenFull,
 }
 

@@ -138,7 +138,7 @@ impl Scene {
         Self { p, a, b }
     }
 
-    /// Lets the adapters work for some time, in which nobody serves requests.
+    /// Lets the adapters work for some time, in which no page request is answered.
     fn wait(&self) {
         for _ in 0..40 {
             self.p.settle();

@@ -17,7 +17,7 @@ use crate::progress::step;
 /// Number of packets that guest a must have sent before the first phase begins.
 const PACKETS: u64 = 100;
 /// Time between two looks at the command and the counters.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The rules as the daemon lists them.
 #[derive(Debug, Deserialize)]
@@ -76,7 +76,7 @@ fn traffic(fleet: &Fleet, over: &AtomicBool) -> Result<()> {
     while sent()? < before + PACKETS {
         let ended = over.load(Ordering::SeqCst);
         ensure!(!ended, "the command ended before guest a had sent {PACKETS} packets");
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn one(fleet: &Fleet, phase: &Phase, over: &AtomicBool) -> Result<()> {
             early = phase.lasts.is_some();
             break;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     let listed: Listed = serde_json::from_slice(&vrnic(fleet, &["fault", "list", "--json"])?)?;
     let after = Counters::read(fleet)?;

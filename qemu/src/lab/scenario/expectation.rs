@@ -12,7 +12,7 @@ pub struct Expectation {
     pub function: String,
     /// The counter.
     pub counter: String,
-    /// How its change compares with the number.
+    /// The relation of the change of the counter to the number.
     pub relation: Relation,
     /// The number.
     pub number: u64,

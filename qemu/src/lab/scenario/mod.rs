@@ -18,7 +18,7 @@ use self::expectation::Expectation;
 /// A scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// What it shows, for people.
+    /// A short description for users.
     pub title: String,
     /// True if the adapters exchange packets, and do not copy messages.
     pub packets: bool,
@@ -35,11 +35,11 @@ pub struct Phase {
     pub name: String,
     /// Its duration; without one, it ends with the command.
     pub lasts: Option<Duration>,
-    /// Rules for faults, which replace those of the phase before.
+    /// The fault rules of this phase. They replace the rules of the previous phase.
     pub faults: Vec<String>,
     /// True if a rule may have hit nothing.
     pub may_miss: bool,
-    /// What counters must have become by the end of the phase.
+    /// The conditions that counters must meet before the phase ends.
     pub expect: Vec<Expectation>,
 }
 

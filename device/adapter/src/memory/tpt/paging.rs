@@ -127,7 +127,7 @@ impl Tpt {
             return Missing::NotPaged;
         };
         let paging = &mut *self.paging.lock();
-        // Only tables of lists have roots among those of the regions.
+        // A table that is not a list has an address in place of the root: it names no region.
         let Some(paged) = paging.regions.get_mut(&table.root).filter(|_| table.depth > 1) else {
             return Missing::NotPaged;
         };

@@ -39,7 +39,7 @@ fn commands_that_contradict_themselves() {
         // The device is a disk: WRITE FILEMARKS is an operation of tapes.
         (|rig| scsi_command(&scsi(0xa0, 0x10, 8), &[rig.a.sge(0, 8)], READ, NONE), Denied::Kind),
         (|rig| scsi_command(&Pdu::new(2, 0x81, 0), &[rig.a.sge(0, 8)], READ, NONE), Denied::Kind),
-        // The direction is not that of the operation, or not that of the rights.
+        // The direction differs from the direction of the operation, or from the rights.
         (|rig| scsi_command(&scsi(0xa0, 0x28, 8), &[rig.a.sge(0, 8)], READ, NONE), Denied::Rights),
         (|rig| scsi_command(&read10(8), &[rig.a.sge(0, 8)], READ, NONE), Denied::Rights),
         (|rig| scsi_command(&write10(8), &[rig.a.sge(0, 8)], READ | WRITE, NONE), Denied::Rights),

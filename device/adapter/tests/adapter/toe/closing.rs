@@ -30,7 +30,7 @@ fn a_close_of_both_directions_ends_idle() {
     assert_eq!(close(&a, Closing::Graceful), Ok(Closed::Done));
     pass(&cable, 10 * MS);
     assert_eq!((state(&a), events(&a)), (RdmaState::Closing, NONE));
-    // The FIN is told at once, although no receive is posted that could tell it.
+    // The FIN is reported at once, although no receive is posted that could report it.
     assert_eq!((state(&b), events(&b), connection_events(&b)), (RdmaState::Rts, FIN, 1));
     assert_eq!(close(&a, Closing::Release), Ok(Closed::Pending));
     a.post_recv(1, &[a.sge(0, 10)]);

@@ -22,7 +22,7 @@ const QUEUE_MAX: u64 = 1 << 20;
 /// Maximum number of bytes of additional header segments that a consumer sends.
 pub const ADDITIONAL_MAX: usize = 272;
 
-/// What both ends have agreed on, and the device at the other end.
+/// The negotiated properties of the session, and the device at the other end.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The negotiated properties.
@@ -211,7 +211,7 @@ pub struct Arriving {
 /// The iSCSI mode of a connection.
 #[derive(Debug)]
 pub struct Session {
-    /// What both ends have agreed on.
+    /// The negotiated properties and the device.
     pub terms: Terms,
     /// Finds the PDUs.
     pub deframer: Deframer,
@@ -330,7 +330,7 @@ pub fn count(counter: &mut zerocopy::little_endian::U64, value: u64) {
 mod tests {
     use super::*;
 
-    /// The digest is that of the zeros, if no byte of the PDU has left.
+    /// If no byte of the PDU has left, the digest is computed over the zeros.
     #[test]
     fn a_data_out_without_its_command_has_the_digest_of_zeros() {
         let config = Config {
