@@ -260,14 +260,16 @@ impl Injection {
         let subject = Subject { opcode, ..here.of_qp(Site::Copy, qpn) };
         let hit = self.rules.hit(&subject, here.now);
         let seed = hit.filter(|hit| hit.action == Action::Disorder).map(|hit| hit.random);
+        let mut is_known = false;
         self.wait(|waiting| {
-            if waiting.orders.len() < LATE {
+            is_known = waiting.orders.len() < LATE;
+            if is_known {
                 waiting.orders.insert(key, Ordered { wr_id, seed });
             }
         });
         self.ordering.store(true, Ordering::Relaxed);
         // Without the memory of its order, a message could not continue in it.
-        seed.filter(|_| self.waiting.lock().orders.contains_key(&key))
+        seed.filter(|_| is_known)
     }
 
     /// Returns whether a message may have an order of its own.
@@ -276,7 +278,7 @@ impl Injection {
         self.looks_at(Site::Copy) || self.ordering.load(Ordering::Relaxed)
     }
 
-    /// Forgets the order of a message, all of whose bytes have been moved.
+    /// Forgets the order of a message that has failed, or all of whose bytes have been moved.
     #[cold]
     pub(crate) fn end_order(&self, qpn: Qpn, send: &SendWqe) {
         let mut waiting = self.waiting.lock();

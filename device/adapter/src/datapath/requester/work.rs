@@ -197,7 +197,8 @@ impl<H: Host> Work<'_, H> {
         // All bytes were moved before the wait.
         let from = if waited { send.length } else { *done };
         let budget = fault.map_or(self.budget, |fault| fault.budget(self.budget));
-        let disorder = if self.here.core.injection.may_order() {
+        let may_order = self.here.core.injection.may_order();
+        let disorder = if may_order {
             injected::order(&self.here, self.qp.qpn, send, from == 0)
         } else {
             None
@@ -234,11 +235,12 @@ impl<H: Host> Work<'_, H> {
         };
         let to = exchange.to.get();
         self.budget += end - to;
-        if disorder.is_some() {
-            if to < send.length {
-                self.requester.not_before = Some(self.here.now().plus(BLOCKS_PAUSE));
-            } else {
+        if may_order {
+            let has_moved = to == send.length;
+            if moved.as_ref().map_or_else(Stop::is_failure, |_| has_moved) {
                 self.here.core.injection.end_order(self.qp.qpn, send);
+            } else if disorder.is_some() && !has_moved {
+                self.requester.not_before = Some(self.here.now().plus(BLOCKS_PAUSE));
             }
         }
         match moved {

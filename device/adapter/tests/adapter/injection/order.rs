@@ -126,3 +126,38 @@ fn a_message_that_has_begun_is_moved_in_the_usual_order() {
     assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
     assert!(p.b.bytes(0, len) == vec![7; len]);
 }
+
+#[test]
+fn messages_that_no_rule_hits_leave_room_for_the_order_of_later_ones() {
+    let mut p = pair("disorder function=f1 nth=5000");
+    p.a.fill(0, &[7; LEN]);
+    for _ in 1..5000 {
+        p.run(&write(&p, LEN as u32));
+        assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
+    }
+    p.run(&write(&p, LEN as u32));
+    assert!(p.sent().is_none(), "the 5000th message is moved in parts");
+    (0..5).for_each(|_| part(&p));
+    assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
+    assert_eq!(p.world.counts(), (5000, 1));
+}
+
+#[test]
+fn a_message_that_finds_no_receive_at_first_is_counted_once() {
+    let mut p = Pair::local(Setup::default(), |attr| {
+        (attr.min_rnr_timer, attr.rnr_retry) = (1, 7);
+    });
+    p.world.rule("disorder function=f1 nth=1");
+    p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 100)]));
+    for _ in 0..3 {
+        p.world.advance(100 * MICRO);
+        p.settle();
+    }
+    assert_eq!(p.world.counts(), (1, 1), "tried again");
+    p.b.post_recv(1, &[p.b.sge(0, 100)]);
+    p.world.advance(100 * MICRO);
+    p.settle();
+    assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
+    p.run(&write(&p, 100));
+    assert_eq!(p.world.counts(), (2, 1));
+}
