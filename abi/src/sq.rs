@@ -167,7 +167,7 @@ pub struct SqWqe {
     /// verbs). The device does not interpret it.
     pub imm: [u8; 4],
     /// Remote virtual address of WRITE, READ, atomics and FLUSH; first address of REG_MR and
-    /// BIND_MW; otherwise ignored.
+    /// BIND_MW; offset of the data of SEND_CMD with [`CommandFlags::PAGES`]; otherwise ignored.
     pub raddr: U64,
     /// Remote key of WRITE, READ, atomics, FLUSH and SEND_INV; the key that LOCAL_INV, REG_MR and
     /// BIND_MW concern; the number of the range of TRANSFER; the mark of AWAIT.
@@ -325,6 +325,11 @@ bitflags! {
         const PHYSICAL = 1 << 0;
         /// The key is valid for one message of the peer, as with [`MemFlags::ONE_TOUCH`].
         const ONE_TOUCH = 1 << 1;
+        /// The data is in pages of 4 KiB, from the offset [`SqWqe::raddr`] of the first one on. The
+        /// only data segment has the guest address of a list of page addresses of 8 bytes each,
+        /// which is read when the request is executed, and the number of bytes of the data; its key
+        /// is ignored. For QPs of context 0 only. At most as many pages as a REG_MR may have.
+        const PAGES = 1 << 2;
     }
 }
 

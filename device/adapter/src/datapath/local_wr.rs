@@ -3,16 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::Key;
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::direct::Await;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
+use vrnic_abi::{GuestAddr, Key};
 
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
-use crate::memory::tpt::{Binding, Bound, CommandData, Denied, Registration};
+use crate::memory::tpt::{Binding, Bound, Buffer, CommandData, DataPages, Denied, Registration};
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::CarriedKey;
 use crate::objects::range::Taken;
@@ -135,19 +135,41 @@ pub(crate) fn open_command<H: Host>(
     here.slice.charge(cost::KEY + cost::SEGMENT * data.count());
     qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
     let flags = CommandFlags::from_bits_truncate(seg.flags);
-    let physical = flags.contains(CommandFlags::PHYSICAL);
-    if physical && qp.context.get() != 0 {
+    if flags.intersects(CommandFlags::PHYSICAL | CommandFlags::PAGES) && qp.context.get() != 0 {
         return Err(Denied::Foreign);
     }
     let data = CommandData {
-        segments: data.iter(raw),
-        physical,
+        buffer: command_buffer(here, send, raw)?,
         access: Access::from_bits_truncate(seg.access.get()),
         one_touch: flags.contains(CommandFlags::ONE_TOUCH),
         id: send.index,
         may_be_empty: false,
     };
     insert_command(here, qp, data)
+}
+
+/// Returns the place of the data of a SEND_CMD of context 0 or of a user, whose WQE is `raw`.
+///
+/// # Errors
+/// Returns [`Denied::Bounds`] if the request has no such data.
+pub(crate) fn command_buffer<'a, H: Host>(
+    here: &TurnContext<'_, H>,
+    send: &SendWqe,
+    raw: &'a [u8],
+) -> Result<Buffer<impl Iterator<Item = Segment> + Clone + use<'a, H>>, Denied> {
+    let (seg, data) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
+    let flags = CommandFlags::from_bits_truncate(seg.flags);
+    let mut segments = data.iter(raw);
+    if flags.contains(CommandFlags::PAGES) {
+        let (Some(all), None) = (segments.next(), segments.next()) else {
+            return Err(Denied::Bounds);
+        };
+        let pages = DataPages::new(GuestAddr::new(all.addr), send.raddr, all.len.into())?;
+        here.slice.charge(cost::PAGE * pages.list.count);
+        return Ok(Buffer::Pages(pages));
+    }
+    let physical = flags.contains(CommandFlags::PHYSICAL);
+    Ok(if physical { Buffer::Physical(segments) } else { Buffer::Ranges(segments) })
 }
 
 /// Creates the region of a command of `qp`, and returns its key.

@@ -177,14 +177,7 @@ impl<'a> SgList<'a> {
         let window = tpt.check_remote(&turn.memory, key, user, range, by)?;
         turn.is_of(user)?;
         self.one_touch |= window.one_touch();
-        let whole = Piece { window, len };
-        if let Some(pieces) = tpt.pieces(&turn.memory, &whole, user, by.need) {
-            for piece in pieces {
-                self.windows.try_push(piece?).map_err(|_| Denied::Bounds)?;
-            }
-            return Ok(());
-        }
-        self.windows.try_push(whole).map_err(|_| Denied::Bounds)
+        self.add_piece(turn, user, Piece { window, len }, by.need)
     }
 
     /// Checks a range of the data of a command of `user`, for which the peer has the rights
@@ -202,10 +195,26 @@ impl<'a> SgList<'a> {
     ) -> Result<u32, Denied> {
         let Named { data, id } = turn.tpt.check_command(&turn.memory, key, user, range, need)?;
         turn.is_of(user)?;
-        for piece in turn.tpt.pieces(&turn.memory, &data, user, need).ok_or(Denied::Kind)? {
+        self.add_piece(turn, user, data, need)?;
+        Ok(id)
+    }
+
+    /// Adds a range that a check has returned, or its parts if it has segments.
+    #[inline(always)]
+    fn add_piece<H: Host>(
+        &mut self,
+        turn: &'a TurnContext<'_, H>,
+        user: User,
+        whole: Piece<'a>,
+        need: Access,
+    ) -> Result<(), Denied> {
+        let Some(pieces) = turn.tpt.pieces(&turn.memory, &whole, user, need) else {
+            return self.windows.try_push(whole).map_err(|_| Denied::Bounds);
+        };
+        for piece in pieces {
             self.windows.try_push(piece?).map_err(|_| Denied::Bounds)?;
         }
-        Ok(id)
+        Ok(())
     }
 
     /// Returns whether one of the keys is valid for this message only. Its end must then be

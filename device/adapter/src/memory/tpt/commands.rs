@@ -3,7 +3,8 @@
 //!
 //! A segment stays as it was in the work request: a key with a range, or a guest address. The
 //! region of the key is checked at each use. So a command does not delay the end of a region, and a
-//! region that has ended cannot be accessed through a command.
+//! region that has ended cannot be accessed through a command. Data in pages has a table of pages,
+//! as a region has.
 
 use std::marker::PhantomData;
 
@@ -14,16 +15,17 @@ use super::denied::Denied;
 use super::entry::{ByteRange, Cold, Kind, Mr, Owner};
 use super::{Tpt, Window};
 use crate::domain::User;
+use crate::host::HeldMemory;
+use crate::limits::MAX_FAST_REG_PAGES;
 use crate::memory::mtt::{Table, segments};
+use crate::memory::pages::{PAGE_SHIFT_MIN, PageList};
 use crate::requests::wqe::Segment;
 
 /// The data of a command, and the rights of its peer.
 #[derive(Clone, Debug)]
 pub struct CommandData<I> {
-    /// The segments.
-    pub segments: I,
-    /// True if the segments are guest addresses instead of ranges in regions.
-    pub physical: bool,
+    /// Its place.
+    pub buffer: Buffer<I>,
     /// The rights of the peer.
     pub access: Access,
     /// True if the key is valid for a single message.
@@ -34,10 +36,49 @@ pub struct CommandData<I> {
     pub may_be_empty: bool,
 }
 
+/// The place of the data of a command.
+#[derive(Clone, Debug)]
+pub enum Buffer<I> {
+    /// Ranges in regions.
+    Ranges(I),
+    /// Ranges of guest addresses.
+    Physical(I),
+    /// Pages of 4 KiB.
+    Pages(DataPages),
+}
+
+/// Data in pages of 4 KiB.
+#[derive(Clone, Copy, Debug)]
+pub struct DataPages {
+    /// The list of the pages.
+    pub list: PageList,
+    /// The offset of the first byte in the first page.
+    pub offset: u64,
+    /// The number of bytes.
+    pub len: u64,
+}
+
+impl DataPages {
+    /// Returns the `len` bytes from `offset` in the first of the pages in the list at `addr`.
+    ///
+    /// # Errors
+    /// [`Denied::Bounds`] if they do not begin in that page, or are in too many pages.
+    pub fn new(addr: GuestAddr, offset: u64, len: u64) -> Result<Self, Denied> {
+        let count = offset.saturating_add(len).div_ceil(PAGE);
+        if offset >= PAGE || count > MAX_FAST_REG_PAGES.into() {
+            return Err(Denied::Bounds);
+        }
+        Ok(Self { list: PageList { addr, count }, offset, len })
+    }
+}
+
+/// Number of bytes of a page of [`DataPages`].
+const PAGE: u64 = 1 << PAGE_SHIFT_MIN;
+
 /// A command of a QP whose peer uses its data.
 #[derive(Debug)]
 pub struct Named<'a> {
-    /// The range that is used. It must be split by [`Tpt::pieces`].
+    /// The range that is used. If it has segments, [`Tpt::pieces`] splits it.
     pub data: Piece<'a>,
     /// The name that the consumer has for the command.
     pub id: u32,
@@ -103,21 +144,22 @@ impl Tpt {
     /// Adds a command's data. Returns its key.
     ///
     /// # Errors
-    /// [`Denied::Full`] if the table is full, [`Denied::Bounds`] if there is no data, or the error
-    /// of a segment.
-    pub fn insert_command<M>(
+    /// [`Denied::Full`] if the table is full, [`Denied::Bounds`] if there is no data or an address
+    /// of a page is not aligned, [`Denied::Memory`] if the list of pages cannot be read, or the
+    /// error of a segment.
+    pub fn insert_command<M: HeldMemory>(
         &self,
         held: &M,
         user: User,
         data: CommandData<impl Iterator<Item = Segment> + Clone>,
     ) -> Result<Key, Denied> {
-        let CommandData { segments: data, physical, access, one_touch, id, may_be_empty } = data;
-        let length: u64 = data.clone().map(|segment| u64::from(segment.len)).sum();
+        let CommandData { buffer, access, one_touch, id, may_be_empty } = data;
+        let (length, offset) = buffer.extent();
         if length == 0 && !may_be_empty {
             return Err(Denied::Bounds);
         }
         let access = access & (Access::REMOTE_READ | Access::REMOTE_WRITE);
-        if !physical {
+        if let Buffer::Ranges(data) = &buffer {
             let mut filled = data.clone().filter(|segment| segment.len > 0);
             filled.try_for_each(|Segment { addr, len, key }| {
                 let range = ByteRange { addr, len: len.into() };
@@ -125,9 +167,9 @@ impl Tpt {
             })?;
         }
         self.is_of(user)?;
-        let table = self.mtt.store_segments(data, physical).map_err(|_| Denied::Full)?;
+        let Stored { blocks, table } = self.store_buffer(held, buffer)?;
         let Some(index) = self.take_index() else {
-            self.mtt.free(&table);
+            self.mtt.free(&blocks);
             return Err(Denied::Full);
         };
         let key = self.new_key(index);
@@ -141,7 +183,7 @@ impl Tpt {
             pdn,
             qpn,
             command: id,
-            table,
+            table: blocks,
             ..Cold::default()
         };
         let kind = Kind::Command;
@@ -153,10 +195,31 @@ impl Tpt {
             one_touch,
             access,
             length,
+            offset,
             table,
             ..Mr::default()
         });
         Ok(key)
+    }
+
+    /// Stores the place of the data of a command.
+    fn store_buffer<M: HeldMemory>(
+        &self,
+        held: &M,
+        buffer: Buffer<impl Iterator<Item = Segment>>,
+    ) -> Result<Stored, Denied> {
+        let (data, physical) = match buffer {
+            Buffer::Ranges(data) => (data, false),
+            Buffer::Physical(data) => (data, true),
+            Buffer::Pages(DataPages { list, .. }) => {
+                let blocks = self.mtt.reserve(list.count.max(1)).map_err(|_| Denied::Full)?;
+                let table = self.mtt.refill(held, &blocks, PAGE_SHIFT_MIN, list);
+                let table = table.inspect_err(|_| self.mtt.free(&blocks))?;
+                return Ok(Stored { blocks, table });
+            }
+        };
+        let table = self.mtt.store_segments(data, physical).map_err(|_| Denied::Full)?;
+        Ok(Stored { blocks: table, table })
     }
 
     /// Returns the parts of a command's data for a window that a check has returned, with the
@@ -240,6 +303,26 @@ impl Tpt {
             self.finish(key.index());
         }
     }
+}
+
+impl<I: Iterator<Item = Segment> + Clone> Buffer<I> {
+    /// Returns the number of bytes, and the offset of the first one in its page.
+    fn extent(&self) -> (u64, u64) {
+        match self {
+            Self::Ranges(data) | Self::Physical(data) => {
+                (data.clone().map(|segment| u64::from(segment.len)).sum(), 0)
+            }
+            Self::Pages(pages) => (pages.len, pages.offset),
+        }
+    }
+}
+
+/// The place of the data of a command in the table.
+struct Stored {
+    /// What is allocated for it.
+    blocks: Table,
+    /// The table by which look-ups find it.
+    table: Table,
 }
 
 /// Returns the rights that a peer's access needs in the regions of a command.

@@ -2,6 +2,8 @@
 
 use vrnic_abi::cq::Status;
 
+use crate::memory::pages::PagesError;
+
 /// The check that failed. The variants have the order in which the table makes the checks, and the
 /// numbers that docs/adapter.md lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,15 @@ pub enum Denied {
     Ended = 15,
     /// Pages of the region are absent, and have been requested. The access is tried again.
     Absent = 16,
+}
+
+impl From<PagesError> for Denied {
+    fn from(error: PagesError) -> Self {
+        match error {
+            PagesError::Unreachable(_) => Self::Memory,
+            PagesError::Malformed | PagesError::TooMany => Self::Bounds,
+        }
+    }
 }
 
 impl Denied {

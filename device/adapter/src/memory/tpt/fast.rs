@@ -10,7 +10,7 @@ use super::entry::{ByteRange, Cold, Kind, Mr, Owner};
 use crate::domain::User;
 use crate::host::HeldMemory;
 use crate::limits::MAX_MR_SIZE;
-use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError};
+use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList};
 
 /// A registration from a work request, whose parameters have been checked.
 #[derive(Clone, Copy, Debug)]
@@ -122,11 +122,7 @@ impl Tpt {
             return Err(Denied::Bounds);
         }
         self.is_of(wanted.user)?;
-        let filled = self.mtt.refill(memory, &cold.table, wanted.shift, wanted.list);
-        let table = filled.map_err(|error| match error {
-            PagesError::Unreachable(_) => Denied::Memory,
-            PagesError::Malformed | PagesError::TooMany => Denied::Bounds,
-        })?;
+        let table = self.mtt.refill(memory, &cold.table, wanted.shift, wanted.list)?;
         cold.key = key;
         (cold.bound_to, cold.touched) = (None, None);
         slot.back.open();

@@ -42,7 +42,7 @@ use std::sync::{Arc, OnceLock};
 use vrnic_abi::qp::Access;
 use vrnic_abi::{GuestAddr, Key};
 
-pub use self::commands::{CommandData, Named, Piece, Pieces};
+pub use self::commands::{Buffer, CommandData, DataPages, Named, Piece, Pieces};
 pub use self::denied::Denied;
 use self::entry::{Back, Cold, Entry, Owner, Slot};
 pub use self::entry::{ByteRange, Kind, Known, Mr};

@@ -11,7 +11,8 @@ use vrnic_adapter::datapath::turn::TurnContext;
 use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::memory::tpt::{
-    Binding, Bound, ByteRange, CommandData, Denied, Message, Registration, RemoteUse, Tpt, User,
+    Binding, Bound, Buffer, ByteRange, CommandData, Denied, Message, Registration, RemoteUse, Tpt,
+    User,
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_adapter::slice::Slice;
@@ -37,17 +38,17 @@ fn remote(tpt: &Tpt, user: User, key: u32, addr: u64) -> Result<(), Denied> {
         .map(|_| ())
 }
 
-fn command(tpt: &Tpt, user: User, segment: Segment, physical: bool) -> Result<(), Denied> {
+fn command(
+    scene: &Scene,
+    tpt: &Tpt,
+    user: User,
+    segment: Segment,
+    physical: bool,
+) -> Result<(), Denied> {
     let segments = [segment].into_iter();
-    let data = CommandData {
-        segments,
-        physical,
-        access: READ,
-        one_touch: false,
-        id: 1,
-        may_be_empty: false,
-    };
-    tpt.insert_command(&(), user, data).map(|_| ())
+    let buffer = if physical { Buffer::Physical(segments) } else { Buffer::Ranges(segments) };
+    let data = CommandData { buffer, access: READ, one_touch: false, id: 1, may_be_empty: false };
+    tpt.insert_command(&scene.guests[2].host.hold(Lane::SHARED), user, data).map(|_| ())
 }
 
 /// Each use, in an order in which all of them succeed for C's own QP.
@@ -76,11 +77,11 @@ const USES: [(&str, Use); 11] = [
         let host = &s.guests[2].host;
         tpt.register(&host.hold(Lane::SHARED), &wanted)
     }),
-    ("SEND_CMD", |_, tpt, user, k| {
-        command(tpt, user, Segment { addr: k.addr, len: 8, key: k.region.into() }, false)
+    ("SEND_CMD", |s, tpt, user, k| {
+        command(s, tpt, user, Segment { addr: k.addr, len: 8, key: k.region.into() }, false)
     }),
-    ("SEND_CMD of guest addresses", |_, tpt, user, k| {
-        command(tpt, user, Segment { addr: k.addr, len: 8, key: 0.into() }, true)
+    ("SEND_CMD of guest addresses", |s, tpt, user, k| {
+        command(s, tpt, user, Segment { addr: k.addr, len: 8, key: 0.into() }, true)
     }),
     ("the end of a command", |_, tpt, user, k| tpt.end_command(k.command.into(), user).map(|_| ())),
     ("LOCAL_INV", |_, tpt, user, k| tpt.invalidate(k.fast.into(), user, false)),

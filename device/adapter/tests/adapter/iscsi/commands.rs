@@ -4,7 +4,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::sq::CommandFlags;
 use vrnic_simlink::Faults;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::wr::sge;
+use vrnic_testdriver::wr::{Wr, sge};
 
 use super::rig::{
     MAX_SEND, Pdu, READ, Rig, Told, WRITE, data_in, r2t, read10, response, scsi, write10,
@@ -188,6 +188,62 @@ fn segments_may_be_guest_addresses() {
     let ram = rig.a.guest.ram();
     let found = [ram.read(base + 4000, 96), ram.read(base + 8192, 4096), ram.read(base, 308)];
     assert!(found.concat() == data);
+}
+
+/// Scattered pages of a list are one buffer. The list is checked before anything is sent.
+#[test]
+fn a_buffer_may_be_a_list_of_pages() {
+    const LIST: u64 = 64 << 10;
+    const NO_LIST: u64 = 16;
+    for digests in [false, true] {
+        let mut rig = Rig::new(7, Faults::default(), digests);
+        rig.receives(0..16);
+        let base = rig.a.buffer.next_multiple_of(4096);
+        // Every second page, the last one first.
+        let pages: Vec<u64> = (0..12).map(|nth| base + 8192 * (11 - nth)).collect();
+        let write_list = |rig: &Rig, pages: &[u64]| {
+            let bytes: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
+            rig.a.guest.ram().write(base + (1 << 20) + LIST, &bytes);
+        };
+        let post = |rig: &mut Rig, message: &Pdu, len: u32, offset: u64, access: u32| {
+            let list = [sge(base + (1 << 20) + LIST, len, 0)];
+            let wr = command(&list, &message.head, 0, access, CommandFlags::PAGES);
+            rig.a.post_send(&Wr { raddr: offset, ..wr });
+        };
+        write_list(&rig, &pages);
+        let (len, offset) = (11 * 4096 + 90, 4000);
+        post(&mut rig, &read10(len), len, offset, WRITE);
+        let key = rig.heard().tag();
+        let data = pattern(len as usize, 3);
+        for at in (0..len as usize).step_by(8000) {
+            let part = &data[at..data.len().min(at + 8000)];
+            rig.say(&data_in(key, at as u32, part));
+            rig.expect(&data_in(key, at as u32, part), false, Told::Executed(0, key));
+        }
+        let mut found = Vec::new();
+        pages.iter().for_each(|page| found.extend(rig.a.guest.ram().read(*page, 4096)));
+        assert!(found[4000..][..data.len()] == data);
+        assert!(rig.sent().status == 0);
+        // A command that writes reads them.
+        post(&mut rig, &write10(len), len, offset, READ);
+        let key = rig.heard().tag();
+        rig.say(&r2t(key, 90, 3000));
+        let heard = rig.heard();
+        assert!(heard.data == data[90..3090]);
+    }
+    // A byte behind the first page, too many pages, an address inside a page, a list that is not
+    // there.
+    for (offset, len, first) in [(4096, 8, 0), (1, 2 << 20, 0), (0, 8, 8), (0, 8, NO_LIST)] {
+        let mut rig = Rig::new(8, Faults::default(), false);
+        rig.receives(0..1);
+        let base = rig.a.buffer.next_multiple_of(4096);
+        let list = if first == NO_LIST { 1 << 60 } else { base + LIST };
+        rig.a.guest.ram().write(base + LIST, &(base + first).to_le_bytes());
+        let list = [sge(list, len, 0)];
+        let wr = command(&list, &read10(8).head, 0, WRITE, CommandFlags::PAGES);
+        rig.a.post_send(&Wr { raddr: offset, ..wr });
+        assert_eq!(status(&rig.sent()), Status::MwBindErr);
+    }
 }
 
 /// A command without data has an entry too, so that its response is found. Data may come with a

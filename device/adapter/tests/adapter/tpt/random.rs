@@ -9,8 +9,8 @@ use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_adapter::memory::pages::Run;
 use vrnic_adapter::memory::tpt::{
-    Binding, Bound, CommandData, Message, Mr, Piece, Position, Refused, Registration, RemoteUse,
-    Stream, Tpt, User, Window,
+    Binding, Bound, Buffer, CommandData, Message, Mr, Piece, Position, Refused, Registration,
+    RemoteUse, Stream, Tpt, User, Window,
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_testdriver::memory::BASE;
@@ -346,14 +346,15 @@ impl Bench {
         let len = 1u32 << said.shift;
         let segment = |addr: &u64| Segment { addr: *addr, len, key: Key::default() };
         let data = CommandData {
-            segments: said.pages.iter().map(segment),
-            physical: true,
+            buffer: Buffer::Physical(said.pages.iter().map(segment)),
             access: Access::from_bits_retain(said.access),
             one_touch: said.one_touch,
             id: 0,
             may_be_empty: false,
         };
-        let key = self.tpt.insert_command(&(), user, data).expect("room");
+        let held = self.host.hold(Lane::SHARED);
+        let key = self.tpt.insert_command(&held, user, data).expect("room");
+        drop(held);
         let mut known = Known::new(What::Command, key, user.pdn);
         known.say(key, &said);
         known.qpn = Some(user.qpn);

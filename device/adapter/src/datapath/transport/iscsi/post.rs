@@ -12,11 +12,11 @@ use vrnic_iscsi::{BHS_LEN, Bhs};
 
 use super::answer::DATA_MAX;
 use super::source::seal;
-use crate::datapath::local_wr::insert_command;
+use crate::datapath::local_wr::{command_buffer, insert_command};
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::memory::tpt::{CommandData, Denied};
+use crate::memory::tpt::{Buffer, CommandData, Denied};
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{CarriedKey, End, Posted};
 use crate::objects::qp::toe::iscsi::{ADDITIONAL_MAX, Data, Pdu, Session};
@@ -150,18 +150,13 @@ fn open<H: Host>(
     if Access::from_bits_truncate(seg.access.get()) != access {
         return Err(Denied::Rights);
     }
-    let physical = flags.contains(CommandFlags::PHYSICAL);
-    if physical && !is_of_pages(data.iter(raw)) {
+    let buffer = command_buffer(here, send, raw)?;
+    if let Buffer::Physical(segments) = &buffer
+        && !is_of_pages(segments.clone())
+    {
         return Err(Denied::Bounds);
     }
-    let data = CommandData {
-        segments: data.iter(raw),
-        physical,
-        access,
-        one_touch: false,
-        id: send.index,
-        may_be_empty: true,
-    };
+    let data = CommandData { buffer, access, one_touch: false, id: send.index, may_be_empty: true };
     insert_command(here, qp, data)
 }
 
