@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the adapter has beyond verbs, for other modules of the kernel: holding completion queues, options of
- * queue pairs and registrations, and direct transfers (docs/direct.md): RDMA operations that are posted
- * before another PCI device has moved their data, and that the adapter executes when it has.
+ * queue pairs and registrations, direct transfers (docs/direct.md), which are RDMA operations that are
+ * posted before another PCI device has moved their data, and that the adapter executes when it has, and TCP
+ * and iSCSI by the adapter (docs/streams.md).
  *
  * The queue pairs are kernel clients' own, of a vrnic adapter: a function returns -EINVAL for any
  * other. They must not be destroyed during a call. All functions sleep but vrnic_range_done() and
- * vrnic_mark(), which return -EIO if the adapter has died: nothing is left then that could end.
+ * vrnic_mark(), which return -EIO if the adapter has died: nothing is left then that could end, and
+ * vrnic_command_post().
  */
 #ifndef VRNIC_DIRECT_H
 #define VRNIC_DIRECT_H
 
 #include <rdma/ib_verbs.h>
+
+struct socket;
 
 /*
  * A flag in struct ib_cq_init_attr for ib_create_cq(): a holding completion queue. When it is full, its
@@ -191,5 +195,78 @@ int vrnic_connection_watch(struct ib_qp *qp, void (*changed)(void *context), voi
  * again for MAKE_IDLE), or 2 if MAKE_IDLE_NOW has given up.
  */
 int vrnic_connection_end(struct ib_qp *qp, u32 how, u32 limit_ms);
+
+/*
+ * Streams (docs/streams.md, "Kernel clients"). ib_create_qp() with IB_QPT_DRIVER makes a queue pair of an
+ * iWARP adapter that carries the bytes of a TCP connection. It has no shared receive queue. Its work requests
+ * are IB_WR_SEND and receives; max_send_sge is at most 14.
+ */
+
+/*
+ * Gives the connection of a connected TCP socket to the queue pair, with the bytes that were received and
+ * not read. On success the socket belongs to the driver, which releases it when the connection has left the
+ * adapter. Otherwise nothing has changed; the errors are listed in docs/streams.md. -EAGAIN: bytes are under
+ * way, try again.
+ */
+int vrnic_stream_attach(struct ib_qp *qp, struct socket *sock);
+
+/* What an iSCSI initiator and its target have negotiated (RFC 7143); lengths are 512 to 16777215. */
+struct vrnic_iscsi {
+	/* MaxRecvDataSegmentLength of this end, and of the target. */
+	u32 max_receive;
+	u32 max_send;
+	/* MaxBurstLength */
+	u32 max_burst;
+	/* HeaderDigest and DataDigest are CRC32C. */
+	bool header_digest;
+	bool data_digest;
+	/* The target is a disk: commands whose operation is not one of a disk are refused. */
+	bool disk;
+};
+
+/*
+ * Lets the stream that the queue pair gets next consist of iSCSI PDUs after login, of which this end is the
+ * initiator. An IB_WR_SEND is then one PDU without padding and digests, and each PDU that arrives completes
+ * one receive.
+ */
+int vrnic_stream_iscsi(struct ib_qp *qp, const struct vrnic_iscsi *iscsi);
+
+/* A SCSI command of an iSCSI initiator. */
+struct vrnic_command {
+	/* In the completion, whose opcode is VRNIC_WC_COMMAND and whose ex.invalidate_rkey is the initiator
+	 * task tag. It comes when the target has acknowledged the PDU, or when the command was refused. */
+	struct ib_cqe *wr_cqe;
+	/* The header of the PDU, additional headers, and immediate data; the adapter sets the task tag. */
+	struct ib_sge message;
+	/*
+	 * The buffer: length bytes, from the byte at offset of the first page on, in pages of 4 KiB. pages
+	 * is the DMA address of a list of their DMA addresses, little-endian, 8 bytes each, at most 512. The
+	 * list must not change before the completion.
+	 */
+	u64 pages;
+	u32 offset;
+	u32 length;
+	/* IB_ACCESS_REMOTE_WRITE if the target sends data, IB_ACCESS_REMOTE_READ if it asks for data, or 0. */
+	u32 access;
+};
+
+/*
+ * Posts a command and stores its Command ID, which the receives name that belong to it. The target can use
+ * the buffer until a response has arrived, or vrnic_command_end() has returned. Can be called in any context.
+ */
+int vrnic_command_post(struct ib_qp *qp, const struct vrnic_command *command, u32 *id);
+
+/* Ends a command that has got no response, by its task tag; -ENOENT if there is no such command. */
+int vrnic_command_end(struct ib_qp *qp, u32 tag);
+
+enum {
+	/* The opcode of completions of commands. */
+	VRNIC_WC_COMMAND = 0x71,
+	/* A flag of receives (wc_flags): the adapter has executed the PDU for a command, whose Command ID is
+	 * in ex.invalidate_rkey. Without it, vendor_err says which check of the PDU has failed, if any. */
+	VRNIC_WC_EXECUTED = 1 << 28,
+	/* With it: the PDU is the response, and the command has ended. */
+	VRNIC_WC_ENDED = 1 << 29,
+};
 
 #endif

@@ -21,3 +21,9 @@ pub(crate) const REQUESTS: &[OwnWr] = &[
 
 /// The operation that completions of both name.
 pub(crate) const COMPLETION: WcOpcode = WcOpcode::new(bindings::VRNIC_WC_TRANSFER);
+/// The operation that completions of SCSI commands name.
+pub(crate) const COMMAND: WcOpcode = WcOpcode::new(bindings::VRNIC_WC_COMMAND);
+/// The flag of a receive for which the adapter has executed a PDU.
+pub(crate) const EXECUTED: u32 = bindings::VRNIC_WC_EXECUTED;
+/// The flag of the receive that has ended a command.
+pub(crate) const ENDED: u32 = bindings::VRNIC_WC_ENDED;

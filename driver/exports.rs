@@ -4,6 +4,9 @@
 use abi::{
     connection::{Closing, RdmaState, Stage},
     direct::{Await, MARK_FAILED, MARKS},
+    iscsi::{Device, IscsiFlags, SetIscsi},
+    qp::Access,
+    sq::Sge,
     uar::CqState,
 };
 use kernel::{
@@ -15,11 +18,12 @@ use kernel::{
 
 use crate::{
     bindings,
-    iwarp::Observer,
+    iwarp::{ClientSocket, Observer},
     rdma::{cq::Cq, lend, qp::Qp},
     verbs::{
-        Ctx, Verbs, connection, cq,
+        Command, Ctx, Verbs, connection, cq,
         direct::{self, Transfer},
+        toe,
     },
 };
 
@@ -271,4 +275,104 @@ unsafe extern "C" fn vrnic_connection_end(
     };
     // SAFETY: the caller passes a live queue pair.
     unsafe { call(qp, end) }
+}
+
+/// Gives the connection of a socket to a queue pair. Returns 0 or a negative error number.
+///
+/// # Safety
+///
+/// As for [`call`]; `sock` must be a socket of the caller, who does not use it any more if this
+/// returns 0.
+#[no_mangle]
+unsafe extern "C" fn vrnic_stream_attach(
+    qp: *mut bindings::ib_qp,
+    sock: *mut bindings::socket,
+) -> c_int {
+    let attach = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| {
+        // SAFETY: the caller passes a valid socket, and leaves it to the driver if the connection
+        // is taken.
+        let socket = unsafe { ClientSocket::new(sock) }?;
+        toe::attach_client(ctx, qp, &socket).map(|()| 0)
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, attach) }
+}
+
+/// Lets the next stream of a queue pair consist of iSCSI PDUs. Returns 0 or a negative error
+/// number.
+///
+/// # Safety
+///
+/// As for [`call`]; `iscsi` must be valid.
+#[no_mangle]
+unsafe extern "C" fn vrnic_stream_iscsi(
+    qp: *mut bindings::ib_qp,
+    iscsi: *const bindings::vrnic_iscsi,
+) -> c_int {
+    // SAFETY: the caller passes a valid struct.
+    let raw = unsafe { &*iscsi };
+    let mut flags = IscsiFlags::empty();
+    flags.set(IscsiFlags::HEADER_DIGEST, raw.header_digest);
+    flags.set(IscsiFlags::DATA_DIGEST, raw.data_digest);
+    let device = if raw.disk { Device::Disk } else { Device::Any };
+    let terms = SetIscsi {
+        max_receive: raw.max_receive.into(),
+        max_send: raw.max_send.into(),
+        max_burst: raw.max_burst.into(),
+        flags: flags.bits(),
+        // CAST: the enum's number.
+        device: device as u8,
+        ..SetIscsi::default()
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, |ctx, qp| toe::set_iscsi(ctx, qp, terms).map(|()| 0)) }
+}
+
+/// Posts a SCSI command, and stores its Command ID in `id`. Can be called in any context. Returns 0
+/// or a negative error number.
+///
+/// # Safety
+///
+/// As for [`call`]; `command` and `id` must be valid.
+#[no_mangle]
+unsafe extern "C" fn vrnic_command_post(
+    qp: *mut bindings::ib_qp,
+    command: *const bindings::vrnic_command,
+    id: *mut u32,
+) -> c_int {
+    // SAFETY: the caller passes a valid struct.
+    let raw = unsafe { &*command };
+    let post = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| {
+        let message = Sge {
+            addr: raw.message.addr.into(),
+            length: raw.message.length.into(),
+            lkey: raw.message.lkey.into(),
+        };
+        let pages = Sge { addr: raw.pages.into(), length: raw.length.into(), ..Sge::default() };
+        let command = Command {
+            // CAST: `wr_cqe` and `wr_id` are views of one union in completions.
+            wr_id: raw.wr_cqe.addr() as u64,
+            message,
+            pages,
+            offset: raw.offset.into(),
+            access: Access::from_bits(raw.access).ok_or(EINVAL)?,
+        };
+        let posted = toe::post_command(ctx, qp, &command)?;
+        // SAFETY: the caller passes a valid place.
+        unsafe { id.write(posted) };
+        Ok(0)
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, post) }
+}
+
+/// Ends a command that has got no response. Returns 0 or a negative error number.
+///
+/// # Safety
+///
+/// As for [`call`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_command_end(qp: *mut bindings::ib_qp, tag: u32) -> c_int {
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, |ctx, qp| toe::end_command(ctx, qp, tag).map(|()| 0)) }
 }

@@ -94,6 +94,14 @@ impl Doorbells {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset + RQ_PI as usize));
     }
 
+    /// Posts the entries of the receive queue of a stream below `pi`, and rings its doorbell.
+    pub(crate) fn ring_rq(&self, slot: SlotIndex, pi: u32) {
+        self.with_slot(slot, |bar, offset| {
+            bar.try_write32(pi, offset + RQ_PI as usize)?;
+            self.ring(bar, slot)
+        });
+    }
+
     /// Posts the entries of a shared receive queue below `pi`.
     pub(crate) fn set_srq_pi(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset));

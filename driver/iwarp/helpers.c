@@ -18,8 +18,12 @@ struct iwarp_socket {
 	struct socket *sock;
 	const void *user;
 	iwarp_wake_t wake;
-	/* True for the socket of a program: its callbacks stay, and this refers to its file. */
+	/* True for the socket of a program or of a kernel client: its callbacks stay. */
 	bool lent;
+	/* True if this refers to the file of the socket, and false if it owns the socket or nothing of it. */
+	bool has_file;
+	/* True if the connection was taken. */
+	bool taken;
 	void (*data_ready)(struct sock *sk);
 	void (*state_change)(struct sock *sk);
 	void (*error_report)(struct sock *sk);
@@ -357,6 +361,21 @@ struct iwarp_socket *iwarp_socket_lend(int fd)
 	}
 	s->sock = sock;
 	s->lent = true;
+	s->has_file = true;
+	return s;
+}
+
+struct iwarp_socket *iwarp_socket_lend_kernel(struct socket *sock)
+{
+	struct iwarp_socket *s;
+
+	if (!sk_is_tcp(sock->sk))
+		return ERR_PTR(-EOPNOTSUPP);
+	s = kzalloc(sizeof(*s), GFP_KERNEL);
+	if (!s)
+		return ERR_PTR(-ENOMEM);
+	s->sock = sock;
+	s->lent = true;
 	return s;
 }
 
@@ -408,6 +427,7 @@ void iwarp_socket_release(struct iwarp_socket *s, bool taken)
 	struct sock *sk = s->sock->sk;
 	struct tcp_sock *tp = tcp_sk(sk);
 
+	s->taken = taken;
 	if (taken) {
 		/* From here on the socket is closed without a segment, and sends no probes. */
 		tp->repair = 1;
@@ -484,7 +504,10 @@ void iwarp_socket_free(struct iwarp_socket *s)
 	struct sock *sk = s->sock->sk;
 
 	if (s->lent) {
-		sockfd_put(s->sock);
+		if (s->has_file)
+			sockfd_put(s->sock);
+		else if (s->taken)
+			sock_release(s->sock);
 		kfree(s);
 		return;
 	}

@@ -105,7 +105,12 @@ int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
  */
 struct iwarp_socket *iwarp_socket_lend(int fd);
 /*
- * Locks such a socket, fills in the state of its connection as iwarp_socket_take, and copies the
+ * Returns a connected TCP socket of the kernel. It belongs to its owner unless its connection is taken;
+ * then it is released when this is freed.
+ */
+struct iwarp_socket *iwarp_socket_lend_kernel(struct socket *sock);
+/*
+ * Locks a lent socket, fills in the state of its connection as iwarp_socket_take, and copies the
  * bytes that were received and not read. Returns their number, or -EMSGSIZE if there are more than
  * size. On success the socket stays locked until iwarp_socket_release: segments that arrive wait.
  */

@@ -26,7 +26,10 @@ mod socket;
 mod start;
 mod taken;
 
-pub(crate) use self::commands::Start;
+pub(crate) use self::{
+    commands::Start,
+    socket::{ClientSocket, Lender}, //
+};
 
 use abi::{
     Qpn,
@@ -216,7 +219,7 @@ impl Connections {
         }
     }
 
-    /// Hands the connection of a program's socket over to a TOE QP.
+    /// Hands the connection of a lent socket over to a TOE QP.
     ///
     /// # Errors
     ///
@@ -227,10 +230,10 @@ impl Connections {
         device: &device::Device<device::Bound>,
         netdev: NetdevRef,
         qpn: Qpn,
-        fd: i32,
+        lender: &Lender<'_>,
     ) -> Result {
         let endpoint = self.reserve(qpn)?;
-        let lent = endpoint.lend(device, netdev, qpn, fd);
+        let lent = endpoint.lend(device, netdev, qpn, lender);
         lent.inspect_err(|_| self.forget(qpn, &endpoint))
     }
 

@@ -88,6 +88,34 @@ impl Drop for Raw {
     }
 }
 
+/// The owner of a socket whose connection the device takes over.
+pub(crate) enum Lender<'a> {
+    /// The calling process, by a descriptor.
+    Process(i32),
+    /// A kernel client.
+    Kernel(&'a ClientSocket),
+}
+
+/// A socket of a kernel client.
+///
+/// # Invariants
+///
+/// The pointer refers to a socket that is not released as long as this lives. If its connection is
+/// taken, its owner neither uses nor releases it.
+pub(crate) struct ClientSocket(NonNull<bindings::socket>);
+
+impl ClientSocket {
+    /// Returns the socket, or `EINVAL` for a null pointer.
+    ///
+    /// # Safety
+    ///
+    /// The caller must promise the invariants of this type.
+    pub(crate) unsafe fn new(raw: *mut bindings::socket) -> Result<Self> {
+        // INVARIANT: the caller promises so.
+        NonNull::new(raw).map(Self).ok_or(EINVAL)
+    }
+}
+
 /// A connection that was accepted, and that has no watcher yet.
 pub(crate) struct Accepted(Raw);
 
@@ -194,15 +222,22 @@ impl<T: Watch> Socket<T> {
         Self { raw: Some(raw), watcher, _watcher: PhantomData }
     }
 
-    /// Returns the TCP socket of the calling process behind a descriptor. It is not watched: the
-    /// program's own callbacks stay. `watcher` is kept until the socket is dropped.
+    /// Returns the TCP socket of a program or of a kernel client. It is not watched: the owner's
+    /// callbacks stay. `watcher` is kept until the socket is dropped.
     ///
     /// # Errors
     ///
     /// `EBADF`, `ENOTSOCK`, `EOPNOTSUPP` for another kind of socket, `ENOMEM`.
-    pub(crate) fn lent(fd: i32, watcher: Arc<T>) -> Result<Self> {
-        // SAFETY: any number may be passed.
-        let raw = unsafe { bindings::iwarp_socket_lend(fd) };
+    pub(crate) fn lent(lender: &Lender<'_>, watcher: Arc<T>) -> Result<Self> {
+        let raw = match lender {
+            // SAFETY: any number may be passed.
+            Lender::Process(fd) => unsafe { bindings::iwarp_socket_lend(*fd) },
+            // SAFETY: by the invariants of `ClientSocket` the socket is valid, and belongs to the
+            // driver if its connection is taken.
+            Lender::Kernel(socket) => unsafe {
+                bindings::iwarp_socket_lend_kernel(socket.0.as_ptr())
+            },
+        };
         // SAFETY: it was created just now.
         let raw = unsafe { Raw::new(raw) }?;
         let watcher = watcher.into_foreign();

@@ -67,12 +67,23 @@ pub(crate) struct Wc {
     pub(crate) imm: Option<[u8; 4]>,
     /// The key that the message has invalidated.
     pub(crate) invalidated: Option<u32>,
+    /// What the driver has beyond verbs.
+    pub(crate) own: Option<OwnWc>,
     /// The port of the queue pair.
     pub(crate) port: u32,
     /// The sender's queue pair.
     pub(crate) src_qp: u32,
     /// Of a datagram: where it came from; its network header stands at the start of the receive.
     pub(crate) origin: Option<WcOrigin>,
+}
+
+/// What a driver says in a completion that verbs have no place for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnWc {
+    /// Bits of `wc_flags` that the core does not use.
+    pub(crate) flags: u32,
+    /// A word, in `ex.invalidate_rkey`.
+    pub(crate) word: u32,
 }
 
 /// The source of a datagram.
@@ -120,6 +131,7 @@ impl Wc {
             byte_len: 0,
             imm: None,
             invalidated: None,
+            own: None,
             port,
             src_qp: 0,
             origin: None,
@@ -174,6 +186,11 @@ impl<'a> Completions<'a> {
         if let Some(key) = wc.invalidated {
             raw.ex.invalidate_rkey = ManuallyDrop::new(key);
             raw.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
+        }
+        if let Some(own) = wc.own {
+            raw.ex.invalidate_rkey = ManuallyDrop::new(own.word);
+            // CAST: bits of a mask.
+            raw.wc_flags |= own.flags as i32;
         }
         raw.src_qp = wc.src_qp;
         raw.port_num = wc.port;

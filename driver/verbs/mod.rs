@@ -56,6 +56,7 @@ mod wq;
 mod xrc;
 
 pub(crate) use ctx::{Ctx, Verbs};
+pub(crate) use post::Command;
 
 use crate::{
     direct_work,

@@ -30,7 +30,7 @@ use crate::pairing::PORT;
 use crate::rdma::{
     cq::Notify,
     event::QpLink,
-    wc::{Completions, Wc, WcOpcode, WcOrigin, WcStatus},
+    wc::{Completions, OwnWc, Wc, WcOpcode, WcOrigin, WcStatus},
 };
 
 /// A completion queue that a kernel client polls.
@@ -193,6 +193,7 @@ fn completion(cqe: &Cqe) -> Wc {
         None if cqe.opcode & RECV != 0 => (WcStatus::General, WcOpcode::RECV),
         None => (WcStatus::General, WcOpcode::SEND),
     };
+    let invalidated = flags.contains(Flags::INVALIDATED) && !flags.contains(Flags::COMMAND);
     Wc {
         wr_id: cqe.wr_id.get(),
         status,
@@ -201,7 +202,8 @@ fn completion(cqe: &Cqe) -> Wc {
         vendor_err: cqe.vendor_err.get(),
         byte_len: cqe.byte_len.get(),
         imm: flags.contains(Flags::IMM).then_some(cqe.imm),
-        invalidated: flags.contains(Flags::INVALIDATED).then(|| cqe.key.get()),
+        invalidated: invalidated.then(|| cqe.key.get()),
+        own: own(cqe, flags),
         src_qp: cqe.src_qpn.get(),
         origin: flags.contains(Flags::GRH).then(|| WcOrigin {
             ipv4: flags.contains(Flags::IPV4),
@@ -211,9 +213,21 @@ fn completion(cqe: &Cqe) -> Wc {
     }
 }
 
+/// Returns what `direct.h` has for completions of iSCSI.
+fn own(cqe: &Cqe, flags: Flags) -> Option<OwnWc> {
+    if flags.contains(Flags::COMMAND) {
+        let ended = flags.contains(Flags::INVALIDATED);
+        let flags = direct_work::EXECUTED | if ended { direct_work::ENDED } else { 0 };
+        return Some(OwnWc { flags, word: u32::from_ne_bytes(cqe.imm) });
+    }
+    let is_command = cqe.opcode == Opcode::SendCmd as u8;
+    is_command.then(|| OwnWc { flags: 0, word: cqe.key.get() })
+}
+
 fn opcode(opcode: Opcode) -> WcOpcode {
     match opcode {
         Opcode::RegMr => WcOpcode::REG_MR,
+        Opcode::SendCmd => direct_work::COMMAND,
         other => other.wc_opcode().map_or(direct_work::COMPLETION, WcOpcode::new),
     }
 }

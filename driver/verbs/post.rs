@@ -6,7 +6,10 @@ use core::mem::offset_of;
 use abi::{
     qp::Access,
     rq::{self, RqWqe},
-    sq::{self, AtomicSeg, DatagramSeg, Flags, MemFlags, Opcode, RegMrSeg, SqWqe},
+    sq::{
+        self, AtomicSeg, CommandFlags, CommandSeg, DatagramSeg, Flags, MemFlags, Opcode, RegMrSeg,
+        SqWqe,
+    },
 };
 use kernel::{
     new_spinlock_irq,
@@ -26,6 +29,20 @@ use crate::rdma::{
     recv_wr::{RecvWr, RecvWrs},
     wr::{Operands, SendWr, SendWrs, Sge},
 };
+
+/// A SCSI command of a kernel client.
+pub(crate) struct Command {
+    /// The client's identifier, which the completion returns.
+    pub(crate) wr_id: u64,
+    /// The headers of its PDU, and immediate data.
+    pub(crate) message: sq::Sge,
+    /// The list of the pages of its buffer, and the number of bytes.
+    pub(crate) pages: sq::Sge,
+    /// The offset of the first byte in the first page.
+    pub(crate) offset: u64,
+    /// The rights of the target.
+    pub(crate) access: Access,
+}
 
 /// A work queue of a kernel client.
 #[pin_data]
@@ -135,6 +152,18 @@ impl WorkQueue {
     /// Posts send work requests; what was posted before an error is rung, by `ring_bell`.
     pub(super) fn send(&self, wrs: &mut SendWrs<'_, Verbs>, ring_bell: impl FnOnce(u32)) -> Result {
         self.post(wrs, encode_send, || None, ring_bell)
+    }
+
+    /// Posts a SCSI command, and rings by `ring_bell`. Returns the index of its entry.
+    pub(super) fn command(&self, command: &Command, ring_bell: impl FnOnce(u32)) -> Result<u32> {
+        let mut index = 0;
+        let ring_bell = |pi: u32| {
+            index = pi.wrapping_sub(1);
+            ring_bell(pi);
+        };
+        let one = &mut core::iter::once(command);
+        self.post(one, |command, _, wqe| encode_command(command, wqe), || None, ring_bell)?;
+        Ok(index)
     }
 
     /// Posts receive work requests; what was posted before an error is the adapter's, by
@@ -259,6 +288,28 @@ fn encode_send(wr: SendWr<'_, Verbs>, limits: Limits, wqe: &mut Entry) -> Result
     head.count = length.try_into()?;
     wqe.data.get_mut(..size_of::<SqWqe>()).ok_or(EINVAL)?.copy_from_slice(head.as_bytes());
     Ok(())
+}
+
+fn encode_command(command: &Command, wqe: &mut Entry) -> Result {
+    let head = SqWqe {
+        wr_id: command.wr_id.into(),
+        // CAST: the enum's number.
+        opcode: Opcode::SendCmd as u8,
+        flags: Flags::SIGNALED.bits(),
+        count: 1.into(),
+        raddr: command.offset.into(),
+        ..SqWqe::default()
+    };
+    let segment = CommandSeg {
+        access: command.access.bits().into(),
+        data_count: 1.into(),
+        flags: CommandFlags::PAGES.bits(),
+        ..CommandSeg::default()
+    };
+    wqe.push(head.as_bytes())?;
+    wqe.push(segment.as_bytes())?;
+    wqe.push(command.pages.as_bytes())?;
+    wqe.push(command.message.as_bytes())
 }
 
 /// The segment between header and data.

@@ -117,8 +117,7 @@ impl QpOperations for Verbs {
         if ctx.adapter.protocol() == Protocol::Iwarp && !rnic && !raw {
             return Err(EOPNOTSUPP);
         }
-        // A TCP stream is for processes, which have sockets.
-        if kind == QpType::DRIVER && (user.is_none() || !rnic) {
+        if kind == QpType::DRIVER && !rnic {
             return Err(EOPNOTSUPP);
         }
         let cap = own_cap(init);

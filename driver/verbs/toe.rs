@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs of TCP streams: a socket gives its connection to one of them, and that one to a
-//! queue pair with RDMA messages.
+//! queue pair with RDMA messages. A kernel client may let the stream consist of iSCSI PDUs.
 
 use abi::{
+    admin::{DeviceFeatures, command},
     connection::RECEIVED_MAX,
+    iscsi::{EndCommand, SetIscsi},
     uverbs::{AttachReq, Payload, StartReq},
 };
 use kernel::{
@@ -12,9 +14,9 @@ use kernel::{
     uaccess::{UserPtr, UserSlice},
 };
 
-use super::{Ctx, Verbs};
+use super::{Ctx, Verbs, post::Command};
 use crate::{
-    iwarp::Start,
+    iwarp::{ClientSocket, Lender, Start},
     pairing::PORT,
     rdma::{qp::Qp, qp_attr::QpType, ucontext::User},
 };
@@ -22,13 +24,54 @@ use crate::{
 /// Gives the connection of a socket of the calling process to a queue pair.
 pub(crate) fn attach(ctx: &Ctx<'_>, qp: &Qp<Verbs>, user: &User<'_, Verbs>) -> Result {
     let request: AttachReq = user.data.request(AttachReq::REQUIRED)?;
-    if request.reserved != [0; 12] || qp.kind() != QpType::DRIVER {
+    if request.reserved != [0; 12] {
+        return Err(EINVAL);
+    }
+    // CAST: no descriptor has such a large number.
+    lend(ctx, qp, &Lender::Process(request.fd.get() as i32))
+}
+
+/// Gives the connection of a kernel client's socket to its queue pair. The driver then owns the
+/// socket.
+pub(crate) fn attach_client(ctx: &Ctx<'_>, qp: &Qp<Verbs>, socket: &ClientSocket) -> Result {
+    qp.kernel()?;
+    lend(ctx, qp, &Lender::Kernel(socket))
+}
+
+fn lend(ctx: &Ctx<'_>, qp: &Qp<Verbs>, lender: &Lender<'_>) -> Result {
+    if qp.kind() != QpType::DRIVER {
         return Err(EINVAL);
     }
     let connections = ctx.connections().ok_or(EOPNOTSUPP)?;
     let netdev = qp.netdev(PORT).ok_or(ENODEV)?;
-    // CAST: no descriptor has such a large number.
-    connections.lend(ctx.dma(), netdev, qp.qpn, request.fd.get() as i32)
+    connections.lend(ctx.dma(), netdev, qp.qpn, lender)
+}
+
+/// Lets the stream that a kernel client's queue pair gets next consist of iSCSI PDUs. The number of
+/// the queue pair in `terms` is set here.
+pub(crate) fn set_iscsi(ctx: &Ctx<'_>, qp: &Qp<Verbs>, terms: SetIscsi) -> Result {
+    check_iscsi(ctx, qp)?;
+    ctx.execute::<command::SetIscsi>(&SetIscsi { qpn: qp.qpn, ..terms })
+}
+
+/// Posts a SCSI command of a kernel client. Returns its Command ID.
+pub(crate) fn post_command(ctx: &Ctx<'_>, qp: &Qp<Verbs>, command: &Command) -> Result<u32> {
+    check_iscsi(ctx, qp)?;
+    qp.kernel()?.post_command(ctx, command)
+}
+
+/// Ends a command that has got no response.
+pub(crate) fn end_command(ctx: &Ctx<'_>, qp: &Qp<Verbs>, tag: u32) -> Result {
+    check_iscsi(ctx, qp)?;
+    ctx.destroy::<command::EndCommand>(&EndCommand::new(qp.qpn, tag))
+}
+
+fn check_iscsi(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result {
+    qp.kernel()?;
+    match qp.kind() == QpType::DRIVER && ctx.adapter.caps().has(DeviceFeatures::ISCSI) {
+        true => Ok(()),
+        false => Err(EOPNOTSUPP),
+    }
 }
 
 /// Begins to move the connection of `from` to `to`, two queue pairs of the calling process.

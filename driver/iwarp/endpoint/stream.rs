@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection of a program's socket, which carries the bytes of a TOE queue pair.
+//! A connection of a lent socket, which carries the bytes of a TOE queue pair.
 
 use abi::{Qpn, connection::RECEIVED_MAX};
 use kernel::{device, dma::Coherent, prelude::*, sync::Arc};
@@ -8,7 +8,7 @@ use super::{Endpoint, State};
 use crate::{
     iwarp::{
         commands::Start,
-        socket::{Snapshot, Socket},
+        socket::{Lender, Snapshot, Socket},
         taken::Taken,
     },
     rdma::netdev::NetdevRef,
@@ -19,20 +19,20 @@ use crate::{
 const FIRST_BUFFER_LEN: usize = 64 << 10;
 
 impl Endpoint {
-    /// Hands the connection of a socket of the calling process over to the adapter, with the bytes
-    /// that the process has not read. If that fails, nothing has changed.
+    /// Hands the connection of a lent socket over to the adapter, with the bytes that were not read.
+    /// If that fails, nothing has changed.
     pub(in crate::iwarp) fn lend(
         self: &Arc<Self>,
         device: &device::Device<device::Bound>,
         netdev: NetdevRef,
         qpn: Qpn,
-        fd: i32,
+        lender: &Lender<'_>,
     ) -> Result {
         let mut state = self.state.lock();
         if !matches!(*state, State::Reserved) {
             return Err(ECONNABORTED);
         }
-        let socket = Socket::lent(fd, self.clone())?;
+        let socket = Socket::lent(lender, self.clone())?;
         let snapshot = match self.hand_bytes_over(device, &netdev, &socket, qpn, FIRST_BUFFER_LEN) {
             Err(error) if error == EMSGSIZE => {
                 self.hand_bytes_over(device, &netdev, &socket, qpn, RECEIVED_MAX as usize)

@@ -16,7 +16,7 @@ use kernel::{
     },
 };
 
-use super::params::{self, CreatedQp, own_cap, send_stride, set_rq, set_sq};
+use super::params::{self, CreatedQp, kernel_send_stride, own_cap, set_rq, set_sq};
 use crate::{
     hw::ring::{Ring, RingShape},
     pairing::PORT,
@@ -30,7 +30,12 @@ use crate::{
         wr::SendWrs,
     },
     verbs::{
-        Ctx, Verbs, context::Pd, ctx::KERNEL_UAR, pages::PageTable, post::WorkQueue, srq::KernelSrq,
+        Ctx, Verbs,
+        context::Pd,
+        ctx::KERNEL_UAR,
+        pages::PageTable,
+        post::{Command, WorkQueue},
+        srq::KernelSrq,
     },
 };
 
@@ -47,6 +52,8 @@ pub(in crate::verbs) struct KernelQp {
     pub(super) recv: WorkQueue,
     /// The shared queue that receives are taken from.
     srq: Option<Arc<KernelSrq>>,
+    /// True if it carries a stream, whose window depends on the receives.
+    is_stream: bool,
 }
 
 /// What the queues' entries may have.
@@ -56,6 +63,8 @@ pub(super) struct SendLimits<'a> {
     cap: &'a QpCap,
     /// The options of registrations.
     mem_flags: MemFlags,
+    /// The type of the queue pair.
+    kind: QpType,
 }
 
 /// Returns the options that registrations of this adapter may have.
@@ -74,13 +83,14 @@ impl KernelQp {
         srq: Option<Arc<KernelSrq>>,
         limits: SendLimits<'_>,
     ) -> Result<Arc<Self>> {
-        let SendLimits { cap, mem_flags } = limits;
+        let SendLimits { cap, mem_flags, kind } = limits;
         Arc::pin_init(
             pin_init!(Self {
                 doorbell: Atomic::new(0),
                 send <- WorkQueue::new(sq, cap.max_send_sge, mem_flags),
                 recv <- WorkQueue::new(rq, cap.max_recv_sge, MemFlags::empty()),
                 srq,
+                is_stream: kind == QpType::DRIVER,
             }),
             GFP_KERNEL,
         )
@@ -120,7 +130,21 @@ impl KernelQp {
     /// Posts receive work requests.
     pub(super) fn post_recv(&self, ctx: &Ctx<'_>, wrs: &mut RecvWrs<'_>) -> Result {
         let bells = ctx.adapter.doorbells();
-        let result = self.recv.recv(wrs, |pi| bells.set_rq_pi(self.doorbell(), pi));
+        let result = self.recv.recv(wrs, |pi| match self.is_stream && !ctx.adapter.is_dead() {
+            true => bells.ring_rq(self.doorbell(), pi),
+            false => bells.set_rq_pi(self.doorbell(), pi),
+        });
+        flush_soon(ctx);
+        result
+    }
+
+    /// Posts a SCSI command. Returns its Command ID.
+    pub(in crate::verbs) fn post_command(&self, ctx: &Ctx<'_>, command: &Command) -> Result<u32> {
+        let bells = ctx.adapter.doorbells();
+        let result = self.send.command(command, |pi| match ctx.adapter.is_dead() {
+            true => {}
+            false => bells.ring_sq(self.doorbell(), pi),
+        });
         flush_soon(ctx);
         result
     }
@@ -192,7 +216,7 @@ pub(super) fn create(
     }
     let cap = own_cap(init);
     let srq = init.srq().map(|srq| srq.kernel().cloned()).transpose()?;
-    let sq = ring(ctx, cap.max_send_wr, send_stride(init.kind(), &cap)?)?;
+    let sq = ring(ctx, cap.max_send_wr, kernel_send_stride(init.kind(), &cap)?)?;
     let rq = ring(ctx, cap.max_recv_wr, rq::stride(cap.max_recv_sge).ok_or(EINVAL)?)?;
     let granted = QpCap {
         max_send_wr: sq.as_ref().map_or(0, Ring::size),
@@ -211,7 +235,8 @@ pub(super) fn create(
     if let (Some(ring), Some(table)) = (&rq, &rq_table) {
         set_rq(&mut params, ring.shape(), table.pages());
     }
-    let queues = KernelQp::new(sq, rq, srq, SendLimits { cap: &cap, mem_flags: mem_flags(ctx) })?;
+    let limits = SendLimits { cap: &cap, mem_flags: mem_flags(ctx), kind: init.kind() };
+    let queues = KernelQp::new(sq, rq, srq, limits)?;
     let result = ctx.execute::<command::CreateQp>(&params)?;
     let qpn = result.qpn;
     queues.set_doorbell(result.slot);

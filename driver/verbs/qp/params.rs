@@ -86,6 +86,22 @@ fn kind(kind: QpType) -> Result<Type> {
     })
 }
 
+/// The number of [`sq::Sge`]s that a command takes besides its message.
+const COMMAND_SGES: u32 = 2;
+
+/// Returns the stride in bytes of a send queue of a kernel client's.
+///
+/// # Errors
+///
+/// `EINVAL` for more than an entry holds.
+pub(super) fn kernel_send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
+    if kind != QpType::DRIVER {
+        return send_stride(kind, cap);
+    }
+    let max_send_sge = cap.max_send_sge.checked_add(COMMAND_SGES).ok_or(EINVAL)?;
+    send_stride(kind, &QpCap { max_send_sge, ..*cap })
+}
+
 /// Returns the stride in bytes of a send queue.
 ///
 /// # Errors
@@ -121,7 +137,13 @@ pub(super) fn created_flags(
     is_user: bool,
 ) -> Result<QpFlags> {
     let known = KERNEL_FLAGS.iter().fold(0, |known, (bit, _)| known | bit);
-    if init.flags() & !known != 0 || init.flags() != 0 && (is_user || init.kind() != QpType::RC) {
+    // A stream has no memory requests; a refused command is treated as one.
+    let possible = match init.kind() {
+        QpType::RC => known,
+        QpType::DRIVER => bindings::VRNIC_QP_REACTIVE,
+        _ => 0,
+    };
+    if init.flags() & !possible != 0 || init.flags() != 0 && is_user {
         return Err(EOPNOTSUPP);
     }
     let mut flags = QpFlags::empty();
