@@ -5,6 +5,7 @@
 //! | module | what it wraps |
 //! | --- | --- |
 //! | [`bindings`] | the C entities of the RDMA core, for what is not wrapped here |
+//! | [`client`], [`attached`] | a client of the core, to which devices come and go; those devices |
 //! | [`pd`] | a device that stays while it is used; protection domains |
 //! | [`memory`] | memory that a device may read and write at any time |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
@@ -32,9 +33,11 @@
 const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";
 
 pub mod all_memory;
+pub mod attached;
 pub mod background;
 #[path = "../../bindings/mod.rs"]
 pub mod bindings;
+pub mod client;
 pub mod cm;
 pub mod connection;
 pub mod cq;

@@ -79,7 +79,7 @@ impl Pd {
     }
 
     /// Returns the key of all memory for a device's own requests.
-    pub(super) fn lkey(&self) -> u32 {
+    pub fn lkey(&self) -> u32 {
         // SAFETY: by the type's invariants the domain is alive; its keys do not change.
         unsafe { (*self.as_raw()).local_dma_lkey }
     }

@@ -13,9 +13,9 @@ use kernel::{
 };
 
 use crate::{
-    attached::Attached,
     check::{ends, expect},
     kclient::{
+        attached::Attached,
         background::Background,
         cq::{Cq, Poll},
         pd::{Device, Pd},

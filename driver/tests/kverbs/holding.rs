@@ -9,10 +9,10 @@ use kernel::{
 };
 
 use crate::{
-    attached::Attached,
     bindings,
     check::{ends, expect, has_ended},
     kclient::{
+        attached::Attached,
         cq::{Cq, Poll},
         pd::Device,
         request::{Request, Status},

@@ -19,23 +19,19 @@
 //! | [`death`] | test: requests outstanding when the adapter dies, and those posted later |
 //! | [`sides`] | two queue pairs of a device, connected to each other |
 //! | [`check`] | waiting for the outcome of requests, and logging failures |
-//! | [`attached`] | the devices that are tested |
-//! | [`client`] | the core's client: devices that come and go |
 //! | [`path`] | paths, GIDs and address handles |
 //! | [`states`] | queue pairs: making them, and their states |
 //! | [`watch`] | counts forbidden calls of completion handlers |
 //!
-//! `unsafe` is confined to [`attached`], [`client`], [`path`], [`states`] and [`watch`], to
+//! `unsafe` is confined to [`path`], [`states`] and [`watch`], to
 //! `handlers`' call of `watch`, to `holding`'s call of the driver, and to `data` and `sides`, which
 //! get keys of all memory.
 
-use kclient::{self, bindings};
+use kclient::{self, bindings, client::Registration};
 use kernel::{prelude::*, str::CStr};
 
 mod address;
-mod attached;
 mod check;
-mod client;
 mod data;
 mod death;
 mod handlers;
@@ -54,12 +50,12 @@ const NAME: &CStr = c"vrnic_kverbs";
 
 /// The module: a client, registered until it goes.
 struct Module {
-    _client: client::Registration,
+    _client: Registration<run::Tests>,
 }
 
 impl kernel::Module for Module {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let client = client::Registration::new()?;
+        let client = Registration::new()?;
         run::verdict()?;
         Ok(Self { _client: client })
     }

@@ -5,10 +5,10 @@
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 use crate::{
-    attached::Attached,
     bindings,
     check::{ends, expect},
     kclient::{
+        attached::Attached,
         cq::{Cq, Poll},
         memory::Memory,
         pd::Device,

@@ -5,10 +5,12 @@
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 use crate::{
-    attached::Attached,
     bindings,
     check::{ends, expect},
-    kclient::{memory::Memory, region::Region, remote::Remote, request::Status, work::Op},
+    kclient::{
+        attached::Attached, memory::Memory, region::Region, remote::Remote, request::Status,
+        work::Op,
+    },
     sides::{BUFFER, HALF, Side, Test},
 };
 

@@ -3,6 +3,7 @@
 
 use kernel::{
     prelude::*,
+    str::CStr,
     sync::{
         Arc,
         atomic::{Atomic, Relaxed},
@@ -10,8 +11,16 @@ use kernel::{
 };
 
 use crate::{
-    address, attached::Attached, data, death::Doomed, handlers::Handlers, holding,
-    module_parameters, options, process, registration, sides::Test,
+    address, data,
+    death::Doomed,
+    handlers::Handlers,
+    holding,
+    kclient::{
+        attached::Attached,
+        client::{Client, User},
+    },
+    module_parameters, options, process, registration,
+    sides::Test,
 };
 
 /// Devices that were tested.
@@ -19,22 +28,36 @@ static DEVICES: Atomic<u32> = Atomic::new(0);
 /// Devices for which a test failed.
 static FAILURES: Atomic<u32> = Atomic::new(0);
 
-/// Tests a device that has come; what is returned waits for its adapter's death.
-pub(crate) fn come(device: Arc<Attached>) -> Result<Option<Doomed>> {
-    let result = test(&device);
-    DEVICES.fetch_add(1, Relaxed);
-    if result.is_err() {
-        FAILURES.fetch_add(1, Relaxed);
-    }
-    report(&device, "the kernel verbs test", &result);
-    result
-}
+/// The tests, as a user of devices.
+pub(crate) struct Tests;
 
-/// Ends what has waited until the device goes.
-pub(crate) fn go(device: Arc<Attached>, doomed: Doomed) {
-    let result = doomed.check();
-    drop(doomed);
-    report(&device, "the kernel verbs test after death", &result);
+static CLIENT: Client<Tests> = Client::new();
+
+impl User for Tests {
+    type Held = Doomed;
+    const NAME: &'static CStr = crate::NAME;
+
+    fn client() -> &'static Client<Self> {
+        &CLIENT
+    }
+
+    /// Tests a device that has come; what is returned waits for its adapter's death.
+    fn come(device: Arc<Attached>) -> Result<Option<Doomed>> {
+        let result = test(&device);
+        DEVICES.fetch_add(1, Relaxed);
+        if result.is_err() {
+            FAILURES.fetch_add(1, Relaxed);
+        }
+        report(&device, "the kernel verbs test", &result);
+        result
+    }
+
+    /// Ends what has waited until the device goes.
+    fn go(device: Arc<Attached>, doomed: Doomed) {
+        let result = doomed.check();
+        drop(doomed);
+        report(&device, "the kernel verbs test after death", &result);
+    }
 }
 
 /// Returns whether all devices passed, and there was one.

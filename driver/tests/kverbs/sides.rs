@@ -6,8 +6,8 @@ use core::ops::Range;
 use kernel::{prelude::*, sync::Arc};
 
 use crate::{
-    attached::Attached,
     kclient::{
+        attached::Attached,
         cq::{Cq, Poll},
         mapped::{Mapped, Part},
         memory::Memory,

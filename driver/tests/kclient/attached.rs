@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The devices that are tested.
+//! The devices of the driver, as a client of the core gets them.
 //!
 //! Each user of a device keeps its [`Attached`]. Neither callback of the client returns before the
 //! last of them has gone, so the core knows when the client is done with the device.
@@ -13,13 +13,14 @@ use kernel::{
     sync::{Arc, Completion},
 };
 
-use crate::{bindings, kclient::pd::Device};
+use super::pd::Device;
+use crate::bindings;
 
 /// The completion of the last use of a device.
 #[pin_data]
-pub(crate) struct Gone {
+pub(super) struct Gone {
     #[pin]
-    pub(crate) completion: Completion,
+    pub(super) completion: Completion,
 }
 
 /// A device of the driver.
@@ -27,8 +28,9 @@ pub(crate) struct Gone {
 /// # Invariants
 ///
 /// `raw` is a device that stays registered until `gone` is complete.
-pub(crate) struct Attached {
+pub struct Attached {
     raw: NonNull<bindings::ib_device>,
+    owner: &'static CStr,
     gone: Arc<Gone>,
 }
 
@@ -45,25 +47,28 @@ unsafe impl Device for Attached {
     }
 
     fn owner(&self) -> &'static CStr {
-        crate::NAME
+        self.owner
     }
 }
 
 impl Attached {
-    /// Returns a device, and the completion of its last use.
+    /// Returns a device whose objects have this owner, and the completion of its last use.
     ///
     /// # Safety
     ///
     /// The device must be registered until the completion of what is returned beside it.
-    pub(crate) unsafe fn new(raw: NonNull<bindings::ib_device>) -> Result<(Arc<Self>, Arc<Gone>)> {
+    pub(super) unsafe fn new(
+        raw: NonNull<bindings::ib_device>,
+        owner: &'static CStr,
+    ) -> Result<(Arc<Self>, Arc<Gone>)> {
         let gone = Arc::pin_init(pin_init!(Gone { completion <- Completion::new() }), GFP_KERNEL)?;
         // INVARIANT: the caller promises so.
-        let this = Arc::new(Self { raw, gone: gone.clone() }, GFP_KERNEL)?;
+        let this = Arc::new(Self { raw, owner, gone: gone.clone() }, GFP_KERNEL)?;
         Ok((this, gone))
     }
 
     /// Returns the device's name.
-    pub(crate) fn name(&self) -> &CStr {
+    pub fn name(&self) -> &CStr {
         // SAFETY: by the type's invariants the device is registered; only the field's address is
         // made.
         let device = unsafe { &raw mut (*self.raw.as_ptr()).__bindgen_anon_1.dev };
@@ -73,13 +78,13 @@ impl Attached {
     }
 
     /// Entries of a completion queue, at most.
-    pub(crate) fn max_cqe(&self) -> Result<u32> {
+    pub fn max_cqe(&self) -> Result<u32> {
         // SAFETY: by the type's invariants the device is registered; its attributes do not change.
         Ok(unsafe { (*self.raw.as_ptr()).attrs.max_cqe }.try_into()?)
     }
 
     /// Returns its capabilities (`enum ib_device_cap_flags`).
-    pub(crate) fn capabilities(&self) -> u64 {
+    pub fn capabilities(&self) -> u64 {
         // SAFETY: by the type's invariants the device is registered; its attributes do not change.
         unsafe { (*self.raw.as_ptr()).attrs.device_cap_flags }
     }
