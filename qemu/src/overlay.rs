@@ -16,7 +16,7 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
@@ -30,6 +30,7 @@ const PROGRAMS: [&str; 15] = [
     "vrnic_import",
     "vrnic_paging",
     "vrnic_renumber",
+    "vrnic_scsi",
     "vrnic_tcp",
     "vrnic_transfer",
 ];
@@ -188,7 +189,7 @@ pub fn write_initramfs(
     overlay.copy("/vrnic/agent", 0o755, &paths.bin.join("vrnic-agent"))?;
     if paths.module().exists() {
         overlay.copy("/vrnic/vrnic.ko", 0o644, &paths.module())?;
-        for client in ["vrnic_kverbs.ko", "vrnic_kping.ko", "vrnic_kdirect.ko"] {
+        for client in ["vrnic_kverbs.ko", "vrnic_kping.ko", "vrnic_kdirect.ko", "vrnic_kiscsi.ko"] {
             overlay.copy(&format!("/vrnic/{client}"), 0o644, &paths.build.join(client))?;
         }
     }

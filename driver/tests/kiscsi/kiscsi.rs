@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+//! An iSCSI initiator whose data the adapter moves: a kernel client that logs in to a target by an
+//! ordinary socket, gives the connection to the adapter (`direct.h`), and shows the target's disks
+//! as disks of the SCSI layer. No processor of this machine copies their data.
+//!
+//! ```text
+//! insmod vrnic_kiscsi.ko portal=10.10.10.2:3260 target=iqn.2026-11.org.vrnic:disk
+//! ```
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`initiator`] | the connection that there is now, and how a lost one is made again |
+//! | [`login`] | the login |
+//! | [`connection`] | commands and PDUs behind the login |
+//! | [`link`] | the queue pair of a connection, and the memory that the adapter uses |
+//! | [`pdu`] | headers of PDUs |
+//! | [`scsi`] | the host and its commands |
+//! | [`socket`] | sockets of the kernel |
+//! | [`settings`] | the parameters |
+//! | [`bindings`] | the C functions of `helpers.c` |
+//!
+//! `unsafe` is confined to [`link`], [`scsi`], [`socket`], [`settings`], and the calls of [`link`]
+//! and [`scsi`] in [`connection`] and [`initiator`].
+
+use kclient;
+use kernel::{
+    prelude::*,
+    str::CStr,
+    sync::{
+        Arc,
+        atomic::{Atomic, Relaxed},
+    },
+};
+
+mod bindings;
+mod connection;
+mod initiator;
+mod link;
+mod login;
+mod pdu;
+mod scsi;
+mod settings;
+mod socket;
+
+use crate::{
+    initiator::Running,
+    kclient::{
+        attached::Attached,
+        background::Background,
+        client::{Client, Registration, User},
+    },
+    settings::Settings,
+};
+
+/// The owner of the core's objects.
+const NAME: &CStr = c"vrnic_kiscsi";
+
+kernel::sync::global_lock! {
+    // SAFETY: the module initialises it before it uses it.
+    unsafe(uninit) static QUEUE: Mutex<Option<Arc<Background>>> = None;
+}
+
+/// True if there is a session.
+static IS_RUNNING: Atomic<bool> = Atomic::new(false);
+
+/// The session, as a user of devices: of the first one by which the target is reached.
+struct Initiators;
+
+static CLIENT: Client<Initiators> = Client::new();
+
+impl User for Initiators {
+    type Held = Running;
+    const NAME: &'static CStr = crate::NAME;
+
+    fn client() -> &'static Client<Self> {
+        &CLIENT
+    }
+
+    /// Makes the session by this device, if there is none and the target is reached by it.
+    fn come(device: Arc<Attached>) -> Result<Option<Running>> {
+        if IS_RUNNING.load(Relaxed) {
+            return Ok(None);
+        }
+        let Some(queue) = QUEUE.lock().clone() else { return Err(ENODEV) };
+        let name = device.name();
+        let running = Running::start(device.clone(), Settings::of_module()?, &queue);
+        let running = running.inspect_err(|error| pr_err!("{name}: no session: {error:?}\n"))?;
+        IS_RUNNING.store(true, Relaxed);
+        Ok(Some(running))
+    }
+
+    fn go(_device: Arc<Attached>, running: Running) {
+        drop(running);
+        IS_RUNNING.store(false, Relaxed);
+    }
+}
+
+/// The module: a client, registered until it goes.
+struct Module {
+    client: Option<Registration<Initiators>>,
+}
+
+impl kernel::Module for Module {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: this is called once, before anything uses it.
+        unsafe { QUEUE.init() };
+        Settings::of_module()?;
+        *QUEUE.lock() = Some(Arc::new(Background::new(NAME)?, GFP_KERNEL)?);
+        let client = Registration::new().inspect_err(|_| drop(QUEUE.lock().take()))?;
+        Ok(Self { client: Some(client) })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        self.client = None;
+        // The last reference: all items have run.
+        let queue = QUEUE.lock().take();
+        drop(queue);
+    }
+}
+
+module! {
+    type: Module,
+    name: "vrnic_kiscsi",
+    authors: ["vrnic"],
+    description: "iSCSI initiator whose data a vrnic adapter moves",
+    license: "GPL v2",
+    params: {
+        header_digest: bool {
+            default: false,
+            description: "Ask for digests of headers",
+        },
+        data_digest: bool {
+            default: false,
+            description: "Ask for digests of data",
+        },
+        recovery_s: u32 {
+            default: 30,
+            description: "Seconds in which a lost connection must be made again",
+        },
+    },
+}

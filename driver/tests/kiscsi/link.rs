@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A stream queue pair of the adapter in the iSCSI mode, its completion queue, and the memory that
+//! the adapter uses for them.
+
+use core::{
+    mem::{self, ManuallyDrop, MaybeUninit},
+    ptr::NonNull,
+};
+
+use kernel::{
+    error::{from_err_ptr, to_result},
+    ffi::c_void,
+    new_mutex,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{Arc, ArcBorrow, Mutex},
+    types::ForeignOwnable,
+};
+
+use crate::{
+    bindings,
+    kclient::{
+        attached::Attached,
+        bindings as ib,
+        mapped::{Mapped, Part},
+        memory::Memory,
+        pd::{Device, Pd},
+    },
+    login::Terms,
+    pdu::{self, Header},
+    socket::Socket,
+};
+
+/// Commands that the target executes at a time, at most.
+pub(crate) const COMMANDS: usize = 64;
+/// PDUs of other kinds that leave at a time, at most.
+pub(crate) const CONTROLS: usize = 16;
+/// Receives.
+const RECEIVES: usize = 256;
+/// Bytes of a receive: headers, and the sense data of a response.
+const RECEIVE_LEN: usize = 512;
+/// Bytes of a place for the header of a PDU that leaves.
+const HEADER_PLACE: usize = 64;
+/// Pages of the buffer of a command, at most: a page of their addresses.
+const MAX_PAGES: u32 = (PAGE_SIZE / size_of::<u64>()) as u32;
+/// Completions that are taken at a time.
+const BATCH: usize = 16;
+
+/// An object that is notified of completions.
+pub(crate) trait Notified: Send + Sync + 'static {
+    /// Called when there may be completions, in any context. Must not sleep.
+    fn notify(this: ArcBorrow<'_, Self>);
+}
+
+/// A completion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A PDU has arrived.
+    Received {
+        /// The receive.
+        index: usize,
+        /// Bytes of the PDU in it; none at the end of the stream.
+        len: usize,
+        /// The command that the PDU belongs to.
+        of: Option<Owner>,
+    },
+    /// The target has got a command.
+    Sent {
+        /// Its place.
+        index: usize,
+        /// Its task tag.
+        tag: u32,
+    },
+    /// A command was refused, because a check of this number has failed.
+    Refused {
+        /// Its place.
+        index: usize,
+        /// The check.
+        check: u32,
+    },
+    /// A command did not leave, because one before it was refused.
+    Flushed {
+        /// Its place.
+        index: usize,
+    },
+    /// Another PDU has left.
+    Left {
+        /// Its place.
+        index: usize,
+    },
+    /// Another PDU did not leave, because a command before it was refused.
+    Kept {
+        /// Its place.
+        index: usize,
+    },
+    /// The stream has ended.
+    Ended,
+}
+
+/// The command that a PDU belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    /// The Command ID.
+    pub(crate) id: u32,
+    /// True if the PDU has ended it.
+    pub(crate) over: bool,
+}
+
+/// A request of a queue, as its completion names it.
+#[derive(Clone, Copy)]
+enum Place {
+    Receive(usize),
+    Command(usize),
+    Control(usize),
+}
+
+impl Place {
+    /// Returns its name in completions.
+    fn name(self) -> u64 {
+        // CAST: to the wider type.
+        match self {
+            Self::Receive(index) => index as u64,
+            Self::Command(index) => 1 << 32 | index as u64,
+            Self::Control(index) => 2 << 32 | index as u64,
+        }
+    }
+
+    fn of(name: u64) -> Option<Self> {
+        let index = (name & 0xffff_ffff) as usize;
+        match name >> 32 {
+            0 => Some(Self::Receive(index)),
+            1 => Some(Self::Command(index)),
+            2 => Some(Self::Control(index)),
+            _ => None,
+        }
+    }
+}
+
+/// The queue pair of a connection.
+///
+/// # Invariants
+///
+/// `cq` and `qp` are objects of the device of `pd`, which this type owns. `qp` is destroyed if and
+/// only if `is_open` is false. `notified` is the foreign form of an `Arc<N>`.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Link<N: Notified> {
+    cq: NonNull<ib::ib_cq>,
+    qp: NonNull<ib::ib_qp>,
+    #[pin]
+    is_open: Mutex<bool>,
+    notified: *mut c_void,
+    _notified: core::marker::PhantomData<Arc<N>>,
+    pd: Arc<Pd>,
+    receives: Arc<Mapped>,
+    headers: Arc<Mapped>,
+    controls: Arc<Mapped>,
+    lists: Arc<Mapped>,
+}
+
+// SAFETY: the core allows its objects to be used and destroyed by any thread; an `Arc<N>` may be
+// sent.
+unsafe impl<N: Notified> Send for Link<N> {}
+// SAFETY: posting, polling and the driver's functions may be called by several threads at a time.
+unsafe impl<N: Notified> Sync for Link<N> {}
+
+/// A CQ that is destroyed on drop.
+///
+/// # Invariants
+///
+/// The pointer refers to a CQ that this type owns. `context` is the foreign form of an `Arc<N>`,
+/// which the handler uses.
+struct RawCq<N: Notified>(NonNull<ib::ib_cq>, *mut c_void, core::marker::PhantomData<Arc<N>>);
+
+impl<N: Notified> RawCq<N> {
+    fn new(device: &Attached, notified: Arc<N>) -> Result<Self> {
+        let attr = ib::ib_cq_init_attr {
+            cqe: u32::try_from(RECEIVES + COMMANDS + CONTROLS)?,
+            comp_vector: 0,
+            flags: 0,
+        };
+        let context = notified.into_foreign();
+        let (raw, name) = (device.as_raw().as_ptr(), device.owner().as_char_ptr());
+        // SAFETY: the device is registered, as the caller has it; the core copies the attributes,
+        // and the name is static. The handler gets an `Arc<N>` that lives until the CQ has gone.
+        let cq = unsafe { ib::__ib_create_cq(raw, Some(changed::<N>), None, context, &attr, name) };
+        let cq = from_err_ptr(cq).and_then(|cq| NonNull::new(cq).ok_or(ENOMEM));
+        // INVARIANT: it was created just now, for this caller.
+        cq.map(|cq| Self(cq, context, core::marker::PhantomData)).inspect_err(|_| {
+            // SAFETY: there is no CQ whose handler would use it.
+            drop(unsafe { Arc::<N>::from_foreign(context) });
+        })
+    }
+
+    /// Gives it away.
+    fn into_parts(self) -> (NonNull<ib::ib_cq>, *mut c_void) {
+        let this = ManuallyDrop::new(self);
+        (this.0, this.1)
+    }
+}
+
+impl<N: Notified> Drop for RawCq<N> {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariants both are this type's own; no queue pair uses the CQ.
+        unsafe { free_cq::<N>(self.0, self.1) };
+    }
+}
+
+/// Destroys a CQ.
+///
+/// # Safety
+///
+/// The caller must own it, no queue pair may use it, and `context` must be as for [`RawCq`].
+unsafe fn free_cq<N: Notified>(cq: NonNull<ib::ib_cq>, context: *mut c_void) {
+    // SAFETY: the caller owns the CQ, and nothing uses it. On return its handler does not run.
+    let _ = unsafe { ib::ib_destroy_cq_user(cq.as_ptr(), core::ptr::null_mut()) };
+    // SAFETY: the caller promises that it is an `Arc<N>`. The handler, which used it, has ended.
+    drop(unsafe { Arc::<N>::from_foreign(context) });
+}
+
+/// The handler of completions.
+///
+/// # Safety
+///
+/// `context` must be the foreign form of an `Arc<N>` that is alive.
+unsafe extern "C" fn changed<N: Notified>(_cq: *mut ib::ib_cq, context: *mut c_void) {
+    // SAFETY: the caller promises so.
+    N::notify(unsafe { Arc::<N>::borrow(context) });
+}
+
+impl<N: Notified> Link<N> {
+    /// Creates a queue pair for a session with these terms, and posts its receives.
+    pub(crate) fn new(
+        device: &Arc<Attached>,
+        terms: &Terms,
+        notified: Arc<N>,
+    ) -> Result<Arc<Self>> {
+        let dyn_device: Arc<dyn Device> = device.clone();
+        let pd = Pd::new(dyn_device.clone())?;
+        let map = |bytes: usize| {
+            let memory = Memory::new(bytes.div_ceil(PAGE_SIZE), PAGE_SIZE)?;
+            Mapped::new(dyn_device.clone(), memory)
+        };
+        let (receives, headers) = (map(RECEIVES * RECEIVE_LEN)?, map(COMMANDS * HEADER_PLACE)?);
+        let (controls, lists) = (map(CONTROLS * HEADER_PLACE)?, map(COMMANDS * PAGE_SIZE)?);
+        let raw_cq = RawCq::new(device, notified)?;
+        let qp = create_qp(&pd, raw_cq.0)?;
+        let (cq, notified) = raw_cq.into_parts();
+        // INVARIANT: both were created just now, for this caller. If this fails, it frees nothing
+        // that is in use, and leaks both.
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                cq,
+                qp,
+                is_open <- new_mutex!(true, "kiscsi::Link"),
+                notified,
+                _notified: core::marker::PhantomData,
+                pd,
+                receives,
+                headers,
+                controls,
+                lists,
+            }),
+            GFP_KERNEL,
+        )?;
+        this.set_terms(terms)?;
+        (0..RECEIVES).try_for_each(|index| this.receive(index))?;
+        Ok(this)
+    }
+
+    fn set_terms(&self, terms: &Terms) -> Result {
+        let iscsi = ib::vrnic_iscsi {
+            max_receive: terms.max_receive,
+            max_send: terms.max_send,
+            max_burst: terms.max_burst,
+            header_digest: terms.header_digest,
+            data_digest: terms.data_digest,
+            disk: true,
+        };
+        // SAFETY: the queue pair is alive, as it is open; the struct is valid.
+        to_result(unsafe { ib::vrnic_stream_iscsi(self.qp.as_ptr(), &iscsi) })
+    }
+
+    /// Gives the connection of a socket to the queue pair.
+    ///
+    /// # Errors
+    ///
+    /// Those of `vrnic_stream_attach`, with the socket.
+    pub(crate) fn attach(&self, socket: Socket) -> Result<(), (Socket, Error)> {
+        // SAFETY: the queue pair is alive, as it is open. The driver owns the socket if and only if
+        // the function succeeds.
+        unsafe {
+            socket.give(|socket| to_result(ib::vrnic_stream_attach(self.qp.as_ptr(), socket)))
+        }
+    }
+
+    /// Posts a receive, unless the queue pair has gone. To be called for a receive that is not
+    /// posted.
+    pub(crate) fn receive(&self, index: usize) -> Result {
+        let part = Part::new(&self.receives, index * RECEIVE_LEN..(index + 1) * RECEIVE_LEN)?;
+        let mut sge = self.segment(&part)?;
+        let wr = ib::ib_recv_wr {
+            next: core::ptr::null_mut(),
+            __bindgen_anon_1: ib::ib_recv_wr__bindgen_ty_1 {
+                wr_id: ManuallyDrop::new(Place::Receive(index).name()),
+            },
+            sg_list: &mut sge,
+            num_sge: 1,
+        };
+        let is_open = self.is_open.lock();
+        match *is_open {
+            // SAFETY: the queue pair is alive, as it is open. The list is copied; its memory is
+            // kept until the queue pair has gone.
+            true => to_result(unsafe { ib::kclient_post_recv(self.qp.as_ptr(), &wr) }),
+            false => Err(ENOTCONN),
+        }
+    }
+
+    /// Returns what a receive has at an offset.
+    pub(crate) fn received(&self, index: usize, at: usize, into: &mut [u8]) -> Result {
+        if at + into.len() > RECEIVE_LEN {
+            return Err(EINVAL);
+        }
+        self.receives.read(index * RECEIVE_LEN + at, into)
+    }
+
+    /// Returns the list of the pages of a command, and the number of its entries. Only the command
+    /// of this place may be posted with it.
+    pub(crate) fn list(&self, index: usize) -> Result<(*mut u64, u32)> {
+        let start = self.lists.starts().nth(index).ok_or(EINVAL)?;
+        Ok((start.cast(), MAX_PAGES))
+    }
+
+    /// Posts a command, whose pages are in its list. Returns the Command ID.
+    ///
+    /// # Safety
+    ///
+    /// The queue pair must be open until this returns. The place must be free, and the pages of the
+    /// list must be mapped for the device until the command has ended, or the link was closed.
+    pub(crate) unsafe fn command(
+        &self,
+        index: usize,
+        header: &Header,
+        io: &bindings::kiscsi_io,
+    ) -> Result<u32> {
+        let at = index * HEADER_PLACE;
+        self.headers.write(at, &header.0)?;
+        let message = Part::new(&self.headers, at..at + header.0.len())?;
+        let list = Part::new(&self.lists, index * PAGE_SIZE..(index + 1) * PAGE_SIZE)?;
+        let mut access = 0;
+        for (is_used, right) in [
+            (io.reads, ib::ib_access_flags_IB_ACCESS_REMOTE_WRITE),
+            (io.writes, ib::ib_access_flags_IB_ACCESS_REMOTE_READ),
+        ] {
+            access |= if is_used { right } else { 0 };
+        }
+        let command = ib::vrnic_command {
+            // CAST: a name in place of a pointer, which is not followed.
+            wr_cqe: core::ptr::without_provenance_mut(Place::Command(index).name() as usize),
+            message: self.segment(&message)?,
+            pages: list.address()?,
+            offset: io.offset,
+            length: io.length,
+            access: access as u32,
+        };
+        let mut id = 0;
+        // SAFETY: the caller promises that the queue pair is open; both structs are valid.
+        to_result(unsafe { ib::vrnic_command_post(self.qp.as_ptr(), &command, &mut id) })?;
+        Ok(id)
+    }
+
+    /// Stores another PDU, of a header alone, in a place that is free.
+    pub(crate) fn store(&self, index: usize, header: &Header) -> Result {
+        self.controls.write(index * HEADER_PLACE, &header.0)
+    }
+
+    /// Posts the PDU that was stored in a place.
+    ///
+    /// # Safety
+    ///
+    /// The queue pair must be open until this returns, and the PDU must not be posted.
+    pub(crate) unsafe fn control(&self, index: usize) -> Result {
+        let at = index * HEADER_PLACE;
+        let mut sge = self.segment(&Part::new(&self.controls, at..at + pdu::LEN)?)?;
+        let wr = ib::ib_send_wr {
+            next: core::ptr::null_mut(),
+            __bindgen_anon_1: ib::ib_send_wr__bindgen_ty_1 {
+                wr_id: ManuallyDrop::new(Place::Control(index).name()),
+            },
+            sg_list: &mut sge,
+            num_sge: 1,
+            opcode: ib::ib_wr_opcode_IB_WR_SEND,
+            send_flags: ib::ib_send_flags_IB_SEND_SIGNALED,
+            ex: ib::ib_send_wr__bindgen_ty_2 { invalidate_rkey: ManuallyDrop::new(0) },
+        };
+        // SAFETY: the caller promises that the queue pair is open. The list is copied; its memory
+        // is kept until the queue pair has gone.
+        to_result(unsafe { ib::kclient_post_send(self.qp.as_ptr(), &wr) })
+    }
+
+    /// Lets the send queue go on behind a command that was refused.
+    pub(crate) fn resume(&self) -> Result {
+        // SAFETY: a plain C struct of numbers, for which zero is valid.
+        let mut attr: ib::ib_qp_attr = unsafe { mem::zeroed() };
+        attr.qp_state = ib::ib_qp_state_IB_QPS_RTS;
+        let mask = ib::ib_qp_attr_mask_IB_QP_STATE as i32;
+        let is_open = self.is_open.lock();
+        match *is_open {
+            // SAFETY: the queue pair is alive, as it is open; the struct is valid.
+            true => to_result(unsafe { ib::ib_modify_qp(self.qp.as_ptr(), &mut attr, mask) }),
+            false => Err(ENOTCONN),
+        }
+    }
+
+    fn segment(&self, part: &Part) -> Result<ib::ib_sge> {
+        let length = u32::try_from(part.len())?;
+        Ok(ib::ib_sge { addr: part.address()?, length, lkey: self.pd.lkey() })
+    }
+
+    /// Ends a command without a response.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it has ended, `ENOTCONN` if the queue pair has gone.
+    pub(crate) fn end_command(&self, tag: u32) -> Result {
+        let is_open = self.is_open.lock();
+        match *is_open {
+            // SAFETY: the queue pair is alive, as it is open.
+            true => to_result(unsafe { ib::vrnic_command_end(self.qp.as_ptr(), tag) }),
+            false => Err(ENOTCONN),
+        }
+    }
+
+    /// Takes completions, and calls `each` with them.
+    pub(crate) fn poll(&self, mut each: impl FnMut(Event)) {
+        loop {
+            // SAFETY: an array of uninitialised places needs no initialisation.
+            let mut wcs: [MaybeUninit<ib::ib_wc>; BATCH] =
+                unsafe { MaybeUninit::uninit().assume_init() };
+            let (cq, first) = (self.cq.as_ptr(), wcs.as_mut_ptr().cast());
+            // SAFETY: the CQ is alive by the type's invariants, and there is room.
+            let count = unsafe { bindings::kiscsi_poll(cq, BATCH as i32, first) };
+            let filled = usize::try_from(count).unwrap_or_default();
+            for wc in wcs.iter().take(filled) {
+                // SAFETY: the core has filled this many.
+                each(event(unsafe { wc.assume_init_ref() }));
+            }
+            if filled < BATCH {
+                // SAFETY: the CQ is alive by the type's invariants.
+                match unsafe { bindings::kiscsi_arm(cq) } {
+                    missed if missed > 0 => {}
+                    _ => return,
+                }
+            }
+        }
+    }
+
+    /// Destroys the queue pair. On return the adapter uses none of the memory of commands, and
+    /// resets the connection.
+    pub(crate) fn close(&self) {
+        let mut is_open = self.is_open.lock();
+        if mem::take(&mut *is_open) {
+            // SAFETY: by the type's invariants the queue pair is this type's own.
+            let status = unsafe { ib::ib_destroy_qp_user(self.qp.as_ptr(), core::ptr::null_mut()) };
+            if status != 0 {
+                pr_err!("a queue pair could not be destroyed: {status}\n");
+            }
+        }
+    }
+}
+
+#[pinned_drop]
+impl<N: Notified> PinnedDrop for Link<N> {
+    fn drop(self: Pin<&mut Self>) {
+        self.close();
+        // SAFETY: by the type's invariants both are this type's own; the queue pair has gone.
+        unsafe { free_cq::<N>(self.cq, self.notified) };
+    }
+}
+
+/// Creates the queue pair.
+fn create_qp(pd: &Arc<Pd>, cq: NonNull<ib::ib_cq>) -> Result<NonNull<ib::ib_qp>> {
+    // SAFETY: a plain C struct of numbers, pointers and optional functions, for which zero is
+    // valid.
+    let mut attr: ib::ib_qp_init_attr = unsafe { mem::zeroed() };
+    attr.qp_type = ib::ib_qp_type_IB_QPT_DRIVER;
+    attr.create_flags = ib::VRNIC_QP_REACTIVE;
+    attr.send_cq = cq.as_ptr();
+    attr.recv_cq = cq.as_ptr();
+    attr.sq_sig_type = ib::ib_sig_type_IB_SIGNAL_REQ_WR;
+    attr.cap.max_send_wr = u32::try_from(COMMANDS + CONTROLS)?;
+    attr.cap.max_recv_wr = u32::try_from(RECEIVES)?;
+    attr.cap.max_send_sge = 1;
+    attr.cap.max_recv_sge = 1;
+    let name = pd.device().owner().as_char_ptr();
+    // SAFETY: domain and CQ are alive; the core copies the attributes, and the name is static.
+    let qp = unsafe { ib::ib_create_qp_kernel(pd.as_raw(), &mut attr, name) };
+    NonNull::new(from_err_ptr(qp)?).ok_or(ENOMEM)
+}
+
+/// Returns a completion in this module's form.
+fn event(wc: &ib::ib_wc) -> Event {
+    // SAFETY: all views of the unions are numbers or a pointer of the same size.
+    let (name, word) = unsafe { (*wc.__bindgen_anon_1.wr_id, *wc.ex.invalidate_rkey) };
+    // CAST: a bit mask.
+    let has = |flag: u32| wc.wc_flags as u32 & flag != 0;
+    let is_ok = wc.status == ib::ib_wc_status_IB_WC_SUCCESS;
+    let is_flushed = wc.status == ib::ib_wc_status_IB_WC_WR_FLUSH_ERR;
+    match Place::of(name) {
+        Some(Place::Receive(index)) if is_ok && wc.byte_len > 0 => {
+            let owner = || Owner { id: word, over: has(ib::VRNIC_WC_ENDED) };
+            // CAST: to the wider type.
+            let (len, of) = (wc.byte_len as usize, has(ib::VRNIC_WC_EXECUTED).then(owner));
+            Event::Received { index, len, of }
+        }
+        Some(Place::Command(index)) if is_ok => Event::Sent { index, tag: word },
+        Some(Place::Command(index)) if wc.status == ib::ib_wc_status_IB_WC_MW_BIND_ERR => {
+            Event::Refused { index, check: wc.vendor_err }
+        }
+        Some(Place::Command(index)) if is_flushed => Event::Flushed { index },
+        Some(Place::Control(index)) if is_ok => Event::Left { index },
+        Some(Place::Control(index)) if is_flushed => Event::Kept { index },
+        _ => Event::Ended,
+    }
+}

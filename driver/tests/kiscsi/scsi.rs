@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The SCSI layer: a host, and the commands that it gets.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::to_result,
+    ffi::{c_int, c_void},
+    prelude::*,
+    sync::{Arc, ArcBorrow},
+    types::ForeignOwnable,
+};
+
+use crate::{
+    bindings,
+    initiator::Initiator,
+    kclient::{attached::Attached, pd::Device},
+    link::COMMANDS,
+};
+
+/// How a command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End<'a> {
+    /// The target has responded.
+    Response {
+        /// The status of SCSI.
+        status: u8,
+        /// Bytes that were not moved.
+        residual: u32,
+        /// Sense data.
+        sense: &'a [u8],
+    },
+    /// The target cannot be reached.
+    NoConnection,
+    /// It is to be tried again.
+    Again,
+    /// An error of the transport.
+    Error,
+}
+
+/// A command of the SCSI layer that has not ended. Its data is mapped until it is dropped.
+///
+/// # Invariants
+///
+/// The pointer refers to a command that the host has got and has not ended, and that was mapped.
+pub(crate) struct Command(NonNull<bindings::kiscsi_cmnd>);
+
+// SAFETY: commands may be ended by any thread.
+unsafe impl Send for Command {}
+
+impl Command {
+    /// Maps the data of a command, and fills the list of its pages.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a command that is not possible, `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// The host must have got the command just now, and the list must have room for `max` words
+    /// that only the caller uses.
+    pub(crate) unsafe fn map(
+        raw: NonNull<bindings::kiscsi_cmnd>,
+        (list, max): (*mut u64, u32),
+    ) -> Result<(Self, bindings::kiscsi_io)> {
+        let mut io = bindings::kiscsi_io::default();
+        // SAFETY: the caller passes a live command and a list.
+        to_result(unsafe { bindings::kiscsi_map(raw.as_ptr(), list, max, &mut io) })?;
+        // INVARIANT: it was mapped just now.
+        Ok((Self(raw), io))
+    }
+
+    /// Returns whether this is the command with this pointer.
+    pub(crate) fn is(&self, raw: NonNull<bindings::kiscsi_cmnd>) -> bool {
+        self.0 == raw
+    }
+
+    /// Ends it.
+    pub(crate) fn end(self, end: End<'_>) {
+        let raw = self.0.as_ptr();
+        drop(self);
+        let (host, status, residual, sense) = match end {
+            End::Response { status, residual, sense } => {
+                (bindings::KISCSI_OK, status, residual, sense)
+            }
+            End::NoConnection => (bindings::KISCSI_NO_CONNECT, 0, 0, &[][..]),
+            End::Again => (bindings::KISCSI_REQUEUE, 0, 0, &[][..]),
+            End::Error => (bindings::KISCSI_ERROR, 0, 0, &[][..]),
+        };
+        // CAST: a small enum, and at most the length of a receive.
+        let (host, len) = (host as u8, sense.len() as u32);
+        // SAFETY: by the type's invariants it has not ended; the sense data has this many bytes.
+        unsafe {
+            bindings::kiscsi_done(raw, host, status, residual, sense.as_ptr().cast(), len);
+        }
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariants it has not ended, and was mapped.
+        unsafe { bindings::kiscsi_unmap(self.0.as_ptr()) };
+    }
+}
+
+/// A host of the SCSI layer. It is removed on drop: on return there are no commands.
+///
+/// # Invariants
+///
+/// The pointer refers to a host that this type owns, and that was added. `session` is the foreign
+/// form of an `Arc<Initiator>`, which the host's functions use.
+pub(crate) struct Host(NonNull<bindings::kiscsi_host>, *mut c_void);
+
+// SAFETY: hosts may be removed by any thread.
+unsafe impl Send for Host {}
+
+impl Host {
+    /// Adds a host whose commands go to `session`, and looks for its disks.
+    pub(crate) fn add(device: &Arc<Attached>, session: &Arc<Initiator>) -> Result<Self> {
+        let device = device.as_raw().as_ptr();
+        let context = session.clone().into_foreign();
+        // SAFETY: the device is registered, as the caller has it.
+        let host = unsafe { bindings::kiscsi_host_new(device, context, COMMANDS as u32) };
+        let free = || {
+            // SAFETY: no host uses it.
+            drop(unsafe { <Arc<Initiator> as ForeignOwnable>::from_foreign(context) });
+        };
+        let Some(host) = NonNull::new(host) else {
+            free();
+            return Err(ENOMEM);
+        };
+        // SAFETY: it was created just now, and the device is registered.
+        let added = to_result(unsafe { bindings::kiscsi_host_add(host.as_ptr(), device) });
+        added.inspect_err(|_| {
+            // SAFETY: it is this function's own, and was not added.
+            unsafe { bindings::kiscsi_host_put(host.as_ptr()) };
+            free();
+        })?;
+        // INVARIANT: it was added just now.
+        Ok(Self(host, context))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariants the host is this type's own. When it was removed, its
+        // functions are not called any more.
+        unsafe { bindings::kiscsi_host_remove(self.0.as_ptr()) };
+        // SAFETY: as above.
+        unsafe { bindings::kiscsi_host_put(self.0.as_ptr()) };
+        // SAFETY: by the type's invariants it is an `Arc<Initiator>`, which nothing uses any more.
+        drop(unsafe { <Arc<Initiator> as ForeignOwnable>::from_foreign(self.1) });
+    }
+}
+
+/// Returns the initiator of a host.
+///
+/// # Safety
+///
+/// `session` must be the foreign form of an `Arc<Initiator>` that is alive for `'a`.
+unsafe fn initiator<'a>(session: *mut c_void) -> ArcBorrow<'a, Initiator> {
+    // SAFETY: the caller promises so.
+    unsafe { <Arc<Initiator> as ForeignOwnable>::borrow(session) }
+}
+
+fn result(result: Result) -> c_int {
+    result.map_or_else(Error::to_errno, |()| 0)
+}
+
+/// See `helpers.h`.
+///
+/// # Safety
+///
+/// To be called by the functions of a [`Host`], with a command that it has got just now.
+#[no_mangle]
+unsafe extern "C" fn kiscsi_queue(
+    session: *mut c_void,
+    cmnd: *mut bindings::kiscsi_cmnd,
+    tag: u32,
+) -> c_int {
+    let Some(cmnd) = NonNull::new(cmnd) else { return EINVAL.to_errno() };
+    // SAFETY: the host keeps the initiator, and has got the command just now.
+    result(unsafe { initiator(session).queue(cmnd, tag as usize) })
+}
+
+/// See `helpers.h`.
+///
+/// # Safety
+///
+/// To be called by the functions of a [`Host`].
+#[no_mangle]
+unsafe extern "C" fn kiscsi_abort(
+    session: *mut c_void,
+    cmnd: *mut bindings::kiscsi_cmnd,
+    tag: u32,
+) -> c_int {
+    let Some(cmnd) = NonNull::new(cmnd) else { return EINVAL.to_errno() };
+    // SAFETY: the host keeps the initiator.
+    result(unsafe { initiator(session) }.abort(cmnd, tag as usize))
+}
+
+/// See `helpers.h`.
+///
+/// # Safety
+///
+/// To be called by the functions of a [`Host`].
+#[no_mangle]
+unsafe extern "C" fn kiscsi_reset(session: *mut c_void) -> c_int {
+    // SAFETY: the host keeps the initiator.
+    result(unsafe { initiator(session) }.reset())
+}
