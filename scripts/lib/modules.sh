@@ -4,7 +4,9 @@
 # The module 8021q and those that it needs; the dummy device, and devices that are made on top of a network card, such
 # as bridges and bonds;
 # modules that drop outgoing and incoming packets to simulate losses; the driver of NVMe controllers; those that let ss
-# end sockets; the drivers of virtio-iommu and virtio-mem.
+# end sockets; the drivers of virtio-iommu and virtio-mem; the SCSI layer with disks, and with a
+# disk that is as slow as one wants; the kernel's target of iSCSI with
+# files and block devices, and its initiator.
 EXTRA_MODULES=(
 	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
 	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan
@@ -13,6 +15,10 @@ EXTRA_MODULES=(
 	drivers/nvme/host/nvme
 	net/ipv4/inet_diag net/ipv4/tcp_diag
 	drivers/iommu/virtio-iommu drivers/virtio/virtio_mem
+	drivers/scsi/scsi_common drivers/scsi/scsi_mod drivers/scsi/sd_mod drivers/scsi/scsi_debug
+	drivers/target/target_core_mod drivers/target/target_core_file drivers/target/target_core_iblock
+	drivers/target/iscsi/iscsi_target_mod
+	drivers/scsi/scsi_transport_iscsi drivers/scsi/libiscsi drivers/scsi/libiscsi_tcp drivers/scsi/iscsi_tcp
 )
 
 # modules_make: unpacks these modules from the kernel's package into the folder $VRNIC_MODULES, as a file NAME.ko each.
