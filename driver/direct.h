@@ -231,6 +231,24 @@ struct vrnic_iscsi {
  */
 int vrnic_stream_iscsi(struct ib_qp *qp, const struct vrnic_iscsi *iscsi);
 
+/* What the adapter has counted for such a stream, in PDUs. */
+struct vrnic_iscsi_counters {
+	/* All that have arrived, and those that went to a receive with all of their bytes. */
+	u64 received;
+	u64 whole;
+	/* Data-In PDUs whose data was placed in the buffer of their command. */
+	u64 placed;
+	/* R2Ts that were answered, and the Data-Out PDUs for them. */
+	u64 served;
+	u64 data_out;
+	/* Data-In PDUs and R2Ts that have failed a check, and responses without a command, which were dropped. */
+	u64 refused;
+	u64 dropped;
+};
+
+/* Stores the counters; -ENOTCONN without a connection. */
+int vrnic_stream_count(struct ib_qp *qp, struct vrnic_iscsi_counters *counters);
+
 /* A SCSI command of an iSCSI initiator. */
 struct vrnic_command {
 	/* In the completion, whose opcode is VRNIC_WC_COMMAND and whose ex.invalidate_rkey is the initiator

@@ -328,6 +328,35 @@ unsafe extern "C" fn vrnic_stream_iscsi(
     unsafe { call(qp, |ctx, qp| toe::set_iscsi(ctx, qp, terms).map(|()| 0)) }
 }
 
+/// Stores the counters of a stream of iSCSI PDUs in `found`. Returns 0 or a negative error number.
+///
+/// # Safety
+///
+/// As for [`call`]; `found` must be valid.
+#[no_mangle]
+unsafe extern "C" fn vrnic_stream_count(
+    qp: *mut bindings::ib_qp,
+    found: *mut bindings::vrnic_iscsi_counters,
+) -> c_int {
+    let count = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| {
+        let counters = toe::count(ctx, qp)?;
+        let counters = bindings::vrnic_iscsi_counters {
+            received: counters.received.get(),
+            whole: counters.whole.get(),
+            placed: counters.placed.get(),
+            served: counters.served.get(),
+            data_out: counters.data_out.get(),
+            refused: counters.refused.get(),
+            dropped: counters.dropped.get(),
+        };
+        // SAFETY: the caller passes a valid place.
+        unsafe { found.write(counters) };
+        Ok(0)
+    };
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { call(qp, count) }
+}
+
 /// Posts a SCSI command, and stores its Command ID in `id`. Can be called in any context. Returns 0
 /// or a negative error number.
 ///

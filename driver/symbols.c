@@ -17,5 +17,6 @@ EXPORT_SYMBOL_GPL(vrnic_connection_watch);
 EXPORT_SYMBOL_GPL(vrnic_connection_end);
 EXPORT_SYMBOL_GPL(vrnic_stream_attach);
 EXPORT_SYMBOL_GPL(vrnic_stream_iscsi);
+EXPORT_SYMBOL_GPL(vrnic_stream_count);
 EXPORT_SYMBOL_GPL(vrnic_command_post);
 EXPORT_SYMBOL_GPL(vrnic_command_end);

@@ -5,7 +5,7 @@
 use abi::{
     admin::{DeviceFeatures, command},
     connection::RECEIVED_MAX,
-    iscsi::{EndCommand, SetIscsi},
+    iscsi::{EndCommand, IscsiCounters, SetIscsi},
     uverbs::{AttachReq, Payload, StartReq},
 };
 use kernel::{
@@ -13,6 +13,7 @@ use kernel::{
     prelude::*,
     uaccess::{UserPtr, UserSlice},
 };
+use zerocopy::FromBytes;
 
 use super::{Ctx, Verbs, post::Command};
 use crate::{
@@ -52,6 +53,13 @@ fn lend(ctx: &Ctx<'_>, qp: &Qp<Verbs>, lender: &Lender<'_>) -> Result {
 pub(crate) fn set_iscsi(ctx: &Ctx<'_>, qp: &Qp<Verbs>, terms: SetIscsi) -> Result {
     check_iscsi(ctx, qp)?;
     ctx.execute::<command::SetIscsi>(&SetIscsi { qpn: qp.qpn, ..terms })
+}
+
+/// Returns what the adapter has counted for the stream of a kernel client's queue pair.
+pub(crate) fn count(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result<IscsiCounters> {
+    check_iscsi(ctx, qp)?;
+    let status = ctx.connections().ok_or(EOPNOTSUPP)?.state(qp.qpn)?;
+    IscsiCounters::read_from_prefix(&status.private).map(|(counters, _)| counters).map_err(|_| EIO)
 }
 
 /// Posts a SCSI command of a kernel client. Returns its Command ID.

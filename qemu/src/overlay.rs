@@ -190,7 +190,11 @@ pub fn write_initramfs(
     if paths.module().exists() {
         overlay.copy("/vrnic/vrnic.ko", 0o644, &paths.module())?;
         for client in ["vrnic_kverbs.ko", "vrnic_kping.ko", "vrnic_kdirect.ko", "vrnic_kiscsi.ko"] {
-            overlay.copy(&format!("/vrnic/{client}"), 0o644, &paths.build.join(client))?;
+            let file = paths.build.join(client);
+            // A kernel without the SCSI layer has no initiator.
+            if client != "vrnic_kiscsi.ko" || file.exists() {
+                overlay.copy(&format!("/vrnic/{client}"), 0o644, &file)?;
+            }
         }
     }
     if paths.provider().exists() {

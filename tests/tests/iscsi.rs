@@ -174,7 +174,16 @@ fn sizes(pair: &Pair) -> Result<()> {
         dd if=/dev/sda bs=1M skip=40 count=32 2>/dev/null | cmp - /tmp/data",
         LONG_TIMEOUT,
     )?;
-    detach(pair)
+    detach(pair)?;
+    // The adapter has placed all data, and has read all data that was asked for.
+    let log = pair.a.check("dmesg | grep -o 'PDUs: .*dropped'", SHORT_TIMEOUT)?;
+    let numbers: Vec<u32> = log.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [received, whole, placed, served, data_out, refused, dropped] = numbers[..] else {
+        anyhow::bail!("the log has no counters: {log}");
+    };
+    ensure!(placed > 500 && served > 500 && data_out >= served, "{log}");
+    ensure!(received == whole + placed + served && (refused, dropped) == (0, 0), "{log}");
+    Ok(())
 }
 
 /// 1 % of the packets in each direction is lost, and 1 % comes twice or in another order.

@@ -4,7 +4,7 @@
 //! that ends it.
 
 use super::*;
-use crate::rdma::{counter::CounterOperations, qp::Qp};
+use crate::rdma::qp::Qp;
 
 impl<T: Operations> VTable<T> {
     /// The operations of this file.

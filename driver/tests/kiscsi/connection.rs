@@ -427,6 +427,7 @@ impl Connection {
         let header = Header::new(request::LOGOUT, FINAL).put_word(at::TASK_TAG, TASK_TAG);
         let asked = self.control(header);
         let _ = asked.and_then(|()| self.wait(|state| state.is_logged_out.then_some(())));
+        self.link.report();
     }
 
     /// Ends the connection, and the commands that have not ended.

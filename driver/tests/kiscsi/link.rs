@@ -430,6 +430,22 @@ impl<N: Notified> Link<N> {
         }
     }
 
+    /// Logs what the adapter has counted.
+    pub(crate) fn report(&self) {
+        // SAFETY: a plain C struct of numbers, for which zero is valid.
+        let mut counters: ib::vrnic_iscsi_counters = unsafe { mem::zeroed() };
+        let is_open = self.is_open.lock();
+        // SAFETY: the queue pair is alive, as it is open; the struct is valid.
+        if *is_open && unsafe { ib::vrnic_stream_count(self.qp.as_ptr(), &mut counters) } == 0 {
+            let ib::vrnic_iscsi_counters { received, whole, placed, .. } = counters;
+            let ib::vrnic_iscsi_counters { served, data_out, refused, dropped, .. } = counters;
+            pr_info!(
+                "PDUs: {received} received, {whole} whole, {placed} placed, {served} R2Ts served \
+                 by {data_out} PDUs, {refused} refused, {dropped} dropped\n"
+            );
+        }
+    }
+
     /// Takes completions, and calls `each` with them.
     pub(crate) fn poll(&self, mut each: impl FnMut(Event)) {
         loop {
