@@ -274,6 +274,35 @@ static void moved(void)
 	close_pair(&pair);
 }
 
+/* Memory of which the program may only read, in regions with the right to write: nothing is moved, and nothing waits. */
+static void read_only(void)
+{
+	for (int target = 0; target < 2; target++) {
+		struct pair pair = open_pair(MAP_PRIVATE);
+
+		write_and_check(&pair, 1);
+		fill(pair.source, SIZE, 2);
+		need(mprotect(target ? pair.target : pair.source, SIZE, PROT_READ) == 0, "mprotect");
+		post(&pair, IBV_WR_RDMA_WRITE, pair.source + SPOT, SIZE - 2 * SPOT, pair.target + SPOT);
+		completion(&pair.a, 7, target ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR, 0);
+		check(pair.target + SPOT, SIZE - 2 * SPOT, 1, "the target of a message that fails");
+		close_pair(&pair);
+	}
+}
+
+/* Traffic while another program lets the kernel write pages to the swap space. */
+static void swapped(void)
+{
+	struct pair pair = open_pair(MAP_PRIVATE);
+
+	for (int round = 0; round < 300; round++) {
+		write_and_check(&pair, round);
+		usleep(10000);
+		check(pair.target + SPOT, SIZE - 2 * SPOT, round, "what was written some time ago");
+	}
+	close_pair(&pair);
+}
+
 static void *unmap_target(void *argument)
 {
 	struct pair *pair = argument;
@@ -439,7 +468,7 @@ static const struct {
 } cases[] = {
 	{ "messages", messages }, { "traffic", traffic }, { "forks", forks }, { "moved", moved },
 	{ "unmapped", unmapped }, { "advice", advice }, { "implicit", implicit }, { "huge", huge },
-	{ "refused", refused },
+	{ "refused", refused }, { "read_only", read_only }, { "swapped", swapped },
 };
 
 int main(int argc, char **argv)

@@ -10,12 +10,23 @@ use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
 /// The cases of `vrnic_paging`.
-const CASES: [&str; 9] =
-    ["messages", "traffic", "forks", "moved", "unmapped", "advice", "implicit", "huge", "refused"];
+const CASES: [&str; 10] = [
+    "messages",
+    "traffic",
+    "forks",
+    "moved",
+    "unmapped",
+    "advice",
+    "implicit",
+    "huge",
+    "refused",
+    "read_only",
+];
 
 fn main() -> ExitCode {
     let case = |name: &'static str| Case::new(name, move |pair: &mut Pair| program(pair, name));
     let mut cases: Vec<Case> = CASES.into_iter().map(case).collect();
+    cases.push(Case::new("swapped", |pair| swapped(pair)));
     cases.push(Case::new("killed_while_it_waits_for_pages", killed));
     cases.push(Case::new("still_works", |pair| works(pair)));
     harness::main(Options::default(), cases)
@@ -33,6 +44,31 @@ fn program(pair: &Pair, name: &str) -> Result<()> {
     leaves_nothing(pair, || {
         let text = pair.a.check(&format!("vrnic_paging {name}"), LONG_TIMEOUT)?;
         ensure!(text.contains(&format!("{name}: good")), "no '{name}' in\n{text}");
+        Ok(())
+    })
+}
+
+/// Shell words that make a control group of memory and a swap space, run the program in it, and let
+/// the kernel write its pages to the swap space meanwhile. They print how many pages that were.
+const SWAP: &str = "
+    set -e
+    modprobe brd rd_nr=1 rd_size=65536; mkswap /dev/ram0 >/dev/null; swapon /dev/ram0
+    mkdir -p /sys/fs/cgroup; mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
+    cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir swapped
+    before=$(awk '/^pswpout/ { print $2 }' /proc/vmstat)
+    sh -c 'echo $$ >swapped/cgroup.procs; exec vrnic_paging swapped' >/tmp/said & program=$!
+    while kill -0 $program 2>/dev/null; do
+        echo 1M >swapped/memory.reclaim 2>/dev/null || true; sleep 0.02
+    done
+    wait $program; grep -q 'swapped: good' /tmp/said
+    rmdir swapped; cd /; swapoff /dev/ram0; rmmod brd
+    echo $(($(awk '/^pswpout/ { print $2 }' /proc/vmstat) - before))";
+
+/// Pages of regions go to the swap space under traffic, and come back when messages need them.
+fn swapped(pair: &Pair) -> Result<()> {
+    leaves_nothing(pair, || {
+        let pages: u32 = pair.a.check(SWAP, LONG_TIMEOUT)?.trim().parse()?;
+        ensure!(pages > 2000, "only {pages} pages were swapped");
         Ok(())
     })
 }
