@@ -27,17 +27,14 @@ use crate::sync::{AtomicU64, fence};
 const LIST: u32 = 9;
 /// log2 of the number of words of a line.
 const LINE: u32 = 3;
-/// [`Table::depth`] of four levels of lists, and of the tables below.
-const WIDE: u8 = 7;
-const WIDE_BELOW: u8 = 4;
 
 /// The location of a region's page addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// log2 of the page size.
     pub shift: u8,
-    /// Type of `root`: 0 for a guest address, 1 for a line, 2 for a list, 3, 4 and [`WIDE`] for
-    /// lists of lists. For the segments of a command, see [`segments`].
+    /// Type of `root`: 0 for a guest address, 1 for a line, 2 for a list, 3 to 5 for lists of lists.
+    /// For the segments of a command, see [`segments`].
     pub depth: u8,
     /// The guest address of the first page, or the number of the first block.
     pub root: u64,
@@ -56,16 +53,16 @@ pub mod segments {
     use super::Table;
 
     /// [`Table::depth`] of segments that name regions.
-    pub const VIRTUAL: u8 = 5;
+    pub const VIRTUAL: u8 = 6;
     /// [`Table::depth`] of segments that are guest addresses.
-    pub const PHYSICAL: u8 = 6;
+    pub const PHYSICAL: u8 = 7;
     /// log2 of the number of words of a command: two for each segment.
     pub(super) const LOG_WORDS: u32 = (2 * vrnic_abi::sq::MAX_SGE).ilog2();
 
     /// Returns whether a table holds the segments of a command.
     #[must_use]
     pub const fn is(table: &Table) -> bool {
-        matches!(table.depth, VIRTUAL | PHYSICAL)
+        table.depth >= VIRTUAL
     }
 }
 
@@ -227,8 +224,7 @@ impl Mtt {
                     // Numbers are stored plus one, because zero means an empty place.
                     let below = self.lists.load(table.root, at).and_then(|n| n.checked_sub(1));
                     if let Some(root) = below {
-                        let depth = if depth == WIDE { WIDE_BELOW } else { depth - 1 };
-                        self.free(&Table { depth, root, ..*table });
+                        self.free(&Table { depth: depth - 1, root, ..*table });
                     }
                 }
                 self.lists.give(table.root);
@@ -280,7 +276,7 @@ impl Mtt {
                 let upper = below(table.root, index >> (2 * LIST))?;
                 (&self.lists, below(upper, index >> LIST & LIST_MASK)?, index & LIST_MASK)
             }
-            WIDE => {
+            5 => {
                 let third = below(table.root, index >> (3 * LIST))?;
                 let upper = below(third, index >> (2 * LIST) & LIST_MASK)?;
                 (&self.lists, below(upper, index >> LIST & LIST_MASK)?, index & LIST_MASK)
@@ -308,10 +304,9 @@ impl Mtt {
             2 => (&self.lists, table.root, index),
             3 => (&self.lists, self.below(table.root, index >> LIST)?, index & LIST_MASK),
             depth => {
-                let upper = if depth == WIDE {
-                    self.below(table.root, index >> (3 * LIST))?
-                } else {
-                    table.root
+                let upper = match depth {
+                    4 => table.root,
+                    _ => self.below(table.root, index >> (3 * LIST))?,
                 };
                 let upper = self.below(upper, index >> (2 * LIST) & LIST_MASK)?;
                 let list = self.below(upper, index >> LIST & LIST_MASK)?;

@@ -5,20 +5,20 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::GuestAddr;
 
-use super::{LIST, LIST_MASK, Mtt, Table, WIDE, WIDE_BELOW, page};
+use super::{LIST, LIST_MASK, Mtt, Table, page};
 use crate::memory::pages::PagesError;
 
-/// The word of a page that cannot be had. Look-ups take it for an absent page.
+/// The word of a page that the driver cannot provide. Look-ups take it for an absent page.
 const FAILED: u64 = 2;
 
-/// What a table has for a page.
+/// The entry of a table for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
     /// Nothing.
     Absent,
     /// Its address.
     Present,
-    /// Nothing, and the page cannot be had.
+    /// Nothing, and the driver cannot provide the page.
     Failed,
 }
 
@@ -32,8 +32,8 @@ impl Mtt {
             0 => return Err(PagesError::TooMany),
             _ if count <= 1 << LIST => 2,
             _ if count <= 1 << (2 * LIST) => 3,
-            _ if count <= 1 << (3 * LIST) => WIDE_BELOW,
-            _ if count <= 1 << (4 * LIST) => WIDE,
+            _ if count <= 1 << (3 * LIST) => 4,
+            _ if count <= 1 << (4 * LIST) => 5,
             _ => return Err(PagesError::TooMany),
         };
         Ok(Table { shift, depth, root: self.block(depth)? })
@@ -47,7 +47,7 @@ impl Mtt {
         self.store(table, index, page)
     }
 
-    /// Marks a page as one that cannot be had, if it is absent.
+    /// Marks a page, if it is absent, as one that the driver cannot provide.
     ///
     /// # Errors
     /// [`PagesError::TooMany`].
@@ -59,7 +59,8 @@ impl Mtt {
         arena.store(block, at, FAILED).ok_or(PagesError::TooMany)
     }
 
-    /// Makes a page absent that cannot be had, after an access has failed because of it.
+    /// Makes a page absent that the driver could not provide, after an access has failed because of
+    /// it.
     pub fn retry_page(&self, table: &Table, index: u64) {
         self.set(table, index, 0);
     }
@@ -70,7 +71,7 @@ impl Mtt {
         }
     }
 
-    /// Returns what the table has for a page.
+    /// Returns the state of a page.
     #[must_use]
     pub fn page_state(&self, table: &Table, index: u64) -> PageState {
         let word = self.list(table, index).and_then(|words| words.first());
@@ -84,10 +85,7 @@ impl Mtt {
     /// Makes pages of a sparse table absent. A thread that has looked one up may use it while it
     /// holds the guest's memory.
     pub fn remove_pages(&self, table: &Table, pages: Range<u64>) {
-        let levels = match table.depth {
-            WIDE => 4,
-            depth => u32::from(depth).saturating_sub(1),
-        };
+        let levels = u32::from(table.depth).saturating_sub(1);
         let end = pages.end.min(1 << (levels * LIST));
         if pages.start < end {
             self.remove_below(table.root, levels, pages.start..end);
