@@ -19,13 +19,3 @@ pub struct Config {
     /// `MaxBurstLength`: the maximum number of bytes that an R2T asks for.
     pub max_burst: u32,
 }
-
-impl Config {
-    /// Returns whether all lengths are ones that can be negotiated.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        [self.max_receive, self.max_send, self.max_burst]
-            .iter()
-            .all(|length| (LENGTH_MIN..=LENGTH_MAX).contains(length))
-    }
-}

@@ -15,17 +15,17 @@ const HEADER_MAX: usize = BHS_LEN + ADDITIONAL_MAX;
 /// Number of bytes behind the data at most: padding and digest.
 const TAIL_MAX: usize = 3 + DIGEST_LEN;
 
-/// The reason for which a stream has ended. The numbers are the positions of their counters.
+/// The reason for which a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The digest of a header is wrong.
-    HeaderDigest = 0,
+    HeaderDigest,
     /// The digest of data is wrong.
-    DataDigest = 1,
+    DataDigest,
     /// A PDU has more data than was agreed.
-    TooLong = 2,
+    TooLong,
     /// A PDU has more additional header segments than a target sends.
-    Additional = 3,
+    Additional,
 }
 
 /// The next part of the stream.
@@ -130,7 +130,7 @@ impl Deframer {
             return Err(Malformed::HeaderDigest);
         }
         (self.passed, self.digest) = (0, Digest::default());
-        self.stage = Stage::Data;
+        self.stage = if bhs.data_len() > 0 { Stage::Data } else { Stage::Tail };
         Ok(Part::Header)
     }
 
@@ -138,11 +138,7 @@ impl Deframer {
         let left = self.bhs().data_len().saturating_sub(self.passed);
         let count = bytes.len().min(left as usize);
         let Some((data, rest)) = bytes.split_at_checked(count).filter(|_| count > 0) else {
-            if left > 0 {
-                return Part::More;
-            }
-            self.stage = Stage::Tail;
-            return Part::Data { at: self.passed, bytes: &[] };
+            return Part::More;
         };
         *bytes = rest;
         if self.config.data_digest {

@@ -10,7 +10,7 @@ const FINAL: u8 = 0x80;
 const STATUS: u8 = 0x01;
 const ADDITIONAL_LENGTH: usize = 4;
 const TASK_TAG: usize = 16;
-const TARGET_TAG: usize = 20;
+const EXPECTED_LENGTH: usize = 20;
 const STATUS_NUMBER: usize = 24;
 const EXPECTED_STATUS_NUMBER: usize = 28;
 const DATA_NUMBER: usize = 36;
@@ -132,16 +132,10 @@ impl Bhs {
         self.set(TASK_TAG, &tag.to_be_bytes());
     }
 
-    /// Returns the target transfer tag.
-    #[must_use]
-    pub fn target_tag(&self) -> u32 {
-        self.word(TARGET_TAG)
-    }
-
     /// Returns the expected data transfer length of a SCSI Command.
     #[must_use]
     pub fn expected_len(&self) -> u32 {
-        self.word(TARGET_TAG)
+        self.word(EXPECTED_LENGTH)
     }
 
     /// Returns the first byte of the command descriptor block of a SCSI Command.

@@ -49,6 +49,7 @@ fn parse(config: Config, stream: &[u8], piece: usize) -> (Vec<Found>, Option<Mal
                 Ok(Part::Header) => head = deframer.header().to_vec(),
                 Ok(Part::Data { at, bytes }) => {
                     assert_eq!(at as usize, data.len());
+                    assert!(!bytes.is_empty());
                     data.extend(bytes);
                 }
                 Ok(Part::End) => found.push((std::mem::take(&mut head), std::mem::take(&mut data))),

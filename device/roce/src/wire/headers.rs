@@ -126,12 +126,6 @@ impl Feth {
         self.0 & Self::REGION != 0
     }
 
-    /// Returns whether the memory must be made persistent.
-    #[must_use]
-    pub const fn is_persistent(self) -> bool {
-        self.0 & Self::PERSISTENT != 0
-    }
-
     /// Returns whether the header has a placement and no bits without a meaning.
     #[must_use]
     pub const fn is_valid(self) -> bool {
