@@ -1,11 +1,11 @@
-//! What rules do, and where.
+//! The actions of rules, and the places in the adapter where they happen.
 
 use std::time::Duration;
 
 use vrnic_abi::admin;
 use vrnic_abi::cq;
 
-/// The place in the adapter where a rule looks, and what it counts there.
+/// The place in the adapter at which a rule looks for things of one kind, which it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
     /// Packets that leave an adapter.

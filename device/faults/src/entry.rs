@@ -10,7 +10,7 @@ use crate::rule::{Filter, Rule, RuleId};
 use crate::subject::Subject;
 
 /// The maximum number of QPs whose packets a rule counts. It ignores the packets of further QPs.
-pub const QPS: usize = 1 << 16;
+pub const MAX_QPS: usize = 1 << 16;
 
 /// A rule in force.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Entry {
         }
         let qps = self.counts.get_mut(subject.function)?;
         if !qps.contains_key(&subject.qp) {
-            if self.qps >= QPS {
+            if self.qps >= MAX_QPS {
                 return None;
             }
             self.qps += 1;

@@ -12,13 +12,13 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`action`] | what rules do, and where |
+//! | [`action`] | the actions of rules, and their places |
 //! | [`rule`] | rules: filters, limits |
 //! | [`text`], `values` | rules as text; the values of their fields |
 //! | [`names`] | names of the interface's numbers in texts |
 //! | [`opcode`] | opcodes of packets, work requests, events and commands |
 //! | [`decision`] | the function that decides |
-//! | [`subject`] | what rules look at |
+//! | [`subject`] | the things on which rules decide |
 //! | [`entry`] | a rule in force, with its counters |
 //! | [`set`] | the rules in force |
 //! | [`state`] | rules for the state of a port or a device |

@@ -52,7 +52,7 @@ pub struct Rule {
     pub lifetime: Option<Duration>,
 }
 
-/// What a rule looks at at the place of its action: packets, work requests, events and so on for
+/// Selects packets, work requests, events and so on at the place of the rule's action: those for
 /// which all given fields are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {

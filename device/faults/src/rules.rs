@@ -7,7 +7,7 @@ use vrnic_packet::Nanos;
 
 use crate::action::Site;
 use crate::rule::{Rule, RuleId};
-use crate::set::{Faults, Listed, Refused};
+use crate::set::{Fate, Faults, Listed, Refused};
 use crate::state::State;
 use crate::subject::{Hit, Subject};
 
@@ -72,9 +72,9 @@ impl Rules {
         self.set.lock().hit(subject, now)
     }
 
-    /// Calls a function with the rules, under their lock.
-    pub fn with<R>(&self, work: impl FnOnce(&mut Faults) -> R) -> R {
-        work(&mut self.set.lock())
+    /// Decides on a packet.
+    pub fn decide(&self, packet: &Subject<'_>, now: Nanos) -> Fate {
+        self.set.lock().decide(packet, now)
     }
 
     /// Returns the state that rules give a function.

@@ -10,7 +10,7 @@ use crate::rule::{Rule, RuleId};
 use crate::subject::{Hit, Subject};
 
 /// The most rules.
-pub const RULES: usize = 64;
+pub const MAX_RULES: usize = 64;
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -36,8 +36,8 @@ pub enum Fate {
 /// The reason for which a rule is not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There are [`RULES`] rules already.
-    #[error("there are {RULES} rules already; clear some first")]
+    /// There are [`MAX_RULES`] rules already.
+    #[error("there are {MAX_RULES} rules already; clear some first")]
     TooMany,
     /// Another rule sets the same state to another value.
     #[error("rule {0} contradicts it: both lower the MTU of the same port, to different sizes")]
@@ -76,7 +76,7 @@ impl Faults {
     /// # Errors
     /// [`Refused`].
     pub fn add(&mut self, rule: Rule, now: Nanos) -> Result<RuleId, Refused> {
-        if self.rules.len() >= RULES {
+        if self.rules.len() >= MAX_RULES {
             return Err(Refused::TooMany);
         }
         let live = self.rules.iter().filter(|entry| !entry.is_over(now));

@@ -1,4 +1,4 @@
-//! What rules look at, and what they make of it.
+//! The things on which rules decide, and the decisions.
 
 use vrnic_roce::Psn;
 use vrnic_roce::wire::Qpn;
@@ -25,7 +25,7 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Returns a thing of this place and function that has nothing else.
+    /// Returns a thing with this place and function, and no other field.
     #[must_use]
     pub const fn new(site: Site, function: &'a str) -> Self {
         Self { site, function, qp: Qpn::new(0), opcode: None, psn: None, number: None }

@@ -215,15 +215,11 @@ impl Action {
             ParseError::Value { name, value, expected }
         };
         let time = || parse_time(value).ok_or_else(|| wrong(TIME));
-        let lasting = || {
-            time().and_then(|time| {
-                Some(time).filter(|time| !time.is_zero()).ok_or_else(|| wrong(TIME))
-            })
-        };
+        let lasting = || time().ok().filter(|time| !time.is_zero()).ok_or_else(|| wrong(TIME));
         match self {
             Self::PauseWorker(by) => {
-                let expected = "a time up to 4s is expected; a worker that pauses for longer is \
-                                that of a dead device: see fail-device";
+                let expected = "a time up to 4s is expected; for a device that stops for longer, \
+                                use fail-device";
                 *by = Some(time()?).filter(|by| *by <= PAUSE_MAX).ok_or_else(|| wrong(expected))?;
             }
             Self::Delay(by)

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use vrnic_abi::{admin, cq, eq, sq};
 use vrnic_faults::delay::{BYTES, FRAMES, Waits};
-use vrnic_faults::entry::QPS;
-use vrnic_faults::set::RULES;
+use vrnic_faults::entry::MAX_QPS;
+use vrnic_faults::set::MAX_RULES;
 use vrnic_faults::text::ParseError;
 use vrnic_faults::{
     Action, Chance, Crc, Delayed, Fate, Faults, Filter, Opcode, Pattern, Rule, RuleId, Rules, Site,
@@ -168,7 +168,7 @@ fn rules_that_contradict_each_other_are_refused() {
 fn rules_are_numbered_and_bounded() {
     let mut faults = Faults::default();
     assert!(faults.is_empty());
-    for number in 1..=RULES {
+    for number in 1..=MAX_RULES {
         assert_eq!(faults.add(rule("drop prob=0"), NOW), Ok(RuleId::new(number as u32)));
     }
     let error = faults.add(rule("drop"), NOW).expect_err("too many");
@@ -184,10 +184,10 @@ fn rules_are_numbered_and_bounded() {
 #[test]
 fn memory_for_qps_is_bounded() {
     let mut faults = with(&["drop"]);
-    for qp in 0..QPS as u32 {
+    for qp in 0..MAX_QPS as u32 {
         assert_eq!(faults.decide(&packet(qp, 0), NOW), Fate::Drop);
     }
-    assert_eq!(faults.decide(&packet(QPS as u32, 0), NOW), Fate::Pass);
+    assert_eq!(faults.decide(&packet(MAX_QPS as u32, 0), NOW), Fate::Pass);
     assert_eq!(faults.decide(&packet(5, 0), NOW), Fate::Drop, "one that is known");
 }
 

@@ -189,8 +189,7 @@ impl State {
     ) {
         let stream = (from.mac, from.qpn);
         let subject = subject(from, &frame);
-        let fate =
-            subject.map_or(Fate::Pass, |subject| rules.with(|set| set.decide(&subject, time)));
+        let fate = subject.map_or(Fate::Pass, |subject| rules.decide(&subject, time));
         match fate {
             Fate::Drop => return,
             Fate::Delay(by) => {
