@@ -17,7 +17,7 @@ use crate::change::send;
 use crate::files::{Files, Ring};
 
 /// Time between two checks of whether the user has ended the capture.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Length of the longest block, which has room for a frame and a comment.
 const BLOCK_MAX: usize = 1 << 20;
 /// Types of blocks.
@@ -81,7 +81,7 @@ pub(crate) fn run(control: &Path, pcap: &Pcap) -> anyhow::Result<()> {
         other => bail!("unexpected reply from the daemon: {other:?}"),
     }
     let files = Files::create(write, ring)?;
-    stream.get_ref().set_read_timeout(Some(TICK))?;
+    stream.get_ref().set_read_timeout(Some(POLL_INTERVAL))?;
     let mut reading = Reading { stream, files, stop, left: *count, frames: 0, asked: false };
     let dropped = reading.follow()?;
     let frames = reading.frames;

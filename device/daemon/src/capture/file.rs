@@ -15,7 +15,7 @@ use super::messages::Conversations;
 use super::queue::{Queue, Record, What};
 
 /// Time between two checks of whether the client has ended the capture.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of bytes that are written at once.
 const CHUNK: usize = 256 << 10;
 /// The numbers of the two interfaces: for real frames, and for frames of copied data.
@@ -56,7 +56,7 @@ impl<'a> File<'a> {
         while !stop.load(Ordering::Relaxed) && !has_ended(stream)? {
             stream.write_all(&self.out)?;
             self.out.clear();
-            match records.recv_timeout(TICK) {
+            match records.recv_timeout(POLL_INTERVAL) {
                 Ok(record) => self.add(record),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -10,8 +10,8 @@ use vrnic_faults::Rules;
 
 use crate::hosted::roster::Roster;
 
-/// The time between two looks.
-const TICK: Duration = Duration::from_millis(1);
+/// The time between two calls of the adapters.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The thread, which the first rule starts. On drop it ends.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Shared {
                 return;
             }
             if again || self.rules.any() {
-                let _over = self.bell.wait_for(&mut ended, TICK);
+                let _over = self.bell.wait_for(&mut ended, POLL_INTERVAL);
             } else {
                 self.bell.wait(&mut ended);
             }

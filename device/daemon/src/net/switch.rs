@@ -21,7 +21,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use vrnic_adapter::ethernet;
 use vrnic_packet::{Mtu, Nanos};
 
-use self::upkeep::{AGE_PERIOD, TICK};
+use self::upkeep::{AGE_PERIOD, TICK_INTERVAL};
 use super::frame::Frame;
 use super::handle::Shared;
 use super::line::Change;
@@ -198,7 +198,7 @@ impl Switch {
         self.age();
         self.keep_lent();
         let ticks = self.table.lends() || self.ports.values().any(Port::wants_ticks);
-        if ticks { TICK } else { AGE_PERIOD }
+        if ticks { TICK_INTERVAL } else { AGE_PERIOD }
     }
 
     /// Forwards frames that adapters have sent and frames that have arrived, without waiting. Does

@@ -12,12 +12,12 @@ use crate::net::port::Port;
 /// Time between two removals of aged addresses.
 pub(super) const AGE_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two ticks of the ports that need them.
-pub(super) const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Switch {
     /// Does what ports need once in a second.
     pub(super) fn tick(&mut self) {
-        if self.ticked.elapsed() < TICK {
+        if self.ticked.elapsed() < TICK_INTERVAL {
             return;
         }
         self.ticked = Instant::now();
