@@ -68,8 +68,7 @@ impl EndCommand {
     }
 }
 
-/// What a QP in the iSCSI mode has counted, in the private data of the answer to
-/// QUERY_CONNECTION.
+/// The counters of a QP in the iSCSI mode, in the private data of the answer to QUERY_CONNECTION.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]

@@ -471,7 +471,7 @@ wire_enum! {
 /// The [`ConnectionReq::fd`] for no eventfd.
 pub const NO_FD: u32 = u32::MAX;
 
-/// Request of [`METHOD_CONNECTION`]. What an operation does not need is zero.
+/// Request of [`METHOD_CONNECTION`]. Fields that an operation does not need are zero.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConnectionReq {
@@ -487,8 +487,8 @@ pub struct ConnectionReq {
     pub reserved2: U32,
 }
 
-/// Response of [`METHOD_CONNECTION`]: the state for [`ConnectionOp::Query`], and how far the others
-/// have come.
+/// Response of [`METHOD_CONNECTION`]: the state for [`ConnectionOp::Query`], and the progress of the
+/// other operations.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConnectionResp {

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 use arrayvec::ArrayVec;
+use vrnic_abi::GuestAddr;
 use vrnic_abi::admin::{
     MAP_PAGES_MAX, MapFlags, MapPages, MrFlags, PAGED_MAX, PageRequest, Pages, RegMr, Status,
     Transport, UnmapPages,
 };
 use vrnic_abi::qp::Access;
-use vrnic_abi::{GuestAddr, Key};
 
 use super::{Failure, Outcome, bad, pages_failure};
 use crate::adapter::Adapter;
@@ -120,11 +120,9 @@ fn read<H: Host>(
 }
 
 pub(super) fn unmap_pages<H: Host>(adapter: &Adapter<H>, params: &UnmapPages) -> Outcome<()> {
-    let UnmapPages { key, first, count, .. } = params;
-    let key: Key = *key;
-    let mr = adapter.tpt().paged(key).ok_or(Status::NotFound)?;
-    let first = first.get();
-    remove(adapter, &mr, first..first.saturating_add(count.get()));
+    let mr = adapter.tpt().paged(params.key).ok_or(Status::NotFound)?;
+    let first = params.first.get();
+    remove(adapter, &mr, first..first.saturating_add(params.count.get()));
     Ok(())
 }
 

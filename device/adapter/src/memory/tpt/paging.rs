@@ -80,7 +80,7 @@ pub(super) struct Paged {
     /// True if the next access to an absent page fails, because there is no room for a mark.
     fails: bool,
     /// True from the report to the driver until it has taken all requests.
-    told: bool,
+    reported: bool,
 }
 
 impl Tpt {
@@ -97,7 +97,8 @@ impl Tpt {
         let mut cold = slot.back.cold.lock();
         cold.paged = true;
         self.has_paged.store(true, Ordering::Relaxed);
-        let paged = Paged { key, waiting: VecDeque::new(), taken: None, fails: false, told: false };
+        let paged =
+            Paged { key, waiting: VecDeque::new(), taken: None, fails: false, reported: false };
         self.paging.lock().regions.insert(cold.table.root, paged);
     }
 
@@ -166,21 +167,21 @@ impl Tpt {
         let paged = paging.regions.get_mut(&root)?;
         paged.taken = paged.waiting.pop_front();
         paging.waiting = paging.waiting.saturating_sub(paged.taken.iter().len());
-        paged.told = paged.taken.is_some();
+        paged.reported = paged.taken.is_some();
         paged.taken
     }
 }
 
 impl Paged {
-    /// Requests pages. `all` is the number of requests of all regions. Returns the key if the
-    /// driver must be told.
+    /// Requests pages. `all` is the number of requests of all regions. Returns the key if the region
+    /// must be reported to the driver.
     fn request(&mut self, span: PageSpan, all: &mut usize) -> Option<Key> {
         let known = self.taken.iter().chain(&self.waiting).any(|other| other.contains(&span));
         if !known && self.waiting.len() < MAX_REQUESTS && *all < MAX_ALL_REQUESTS {
             self.waiting.push_back(span);
             *all += 1;
         }
-        let tell = !std::mem::replace(&mut self.told, true);
-        tell.then_some(self.key)
+        let is_reported = std::mem::replace(&mut self.reported, true);
+        (!is_reported).then_some(self.key)
     }
 }

@@ -177,7 +177,7 @@ impl Outgoing {
     }
 }
 
-/// Where the data of the PDU in progress goes.
+/// The destination of the data of the PDU in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// It is dropped.
@@ -198,7 +198,7 @@ pub struct Arriving {
     pub is_dropped: bool,
     /// True if its receive has no room for all of its data.
     pub is_cut: bool,
-    /// Where its data goes.
+    /// The destination of its data.
     pub target: Target,
     /// The command that it was executed for, and the name that the consumer has for this.
     pub executed: Option<(Key, u32)>,
@@ -225,7 +225,7 @@ pub struct Session {
     pub sent: StreamPos,
     /// R2Ts that are not answered completely.
     solicited: VecDeque<Solicited>,
-    /// What was counted.
+    /// The counters.
     pub counters: IscsiCounters,
     /// True if the local direction is closed.
     is_closed: bool,
@@ -292,7 +292,7 @@ impl Session {
         self.solicited.pop_front();
     }
 
-    /// Uses the data of a command no more. What is on its way becomes zeros.
+    /// Stops using the data of a command: the bytes of it that are not acknowledged become zeros.
     pub fn forget(&mut self, key: Key) {
         self.solicited.retain(|solicited| solicited.task_tag() != key.get());
         let zeroed = self.outgoing.blank(key, self.una, self.sent);

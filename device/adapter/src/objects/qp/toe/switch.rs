@@ -11,8 +11,8 @@ use crate::objects::qp::peer::{Peer, WeakPeer};
 
 /// Minimum and maximum time between two checks whether the first receive is posted. The guest rings
 /// no doorbell for it.
-const MIN_LOOK: Duration = Duration::from_micros(100);
-const MAX_LOOK: Duration = Duration::from_millis(5);
+const MIN_POLL_INTERVAL: Duration = Duration::from_micros(100);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The terms of the messages that follow.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,6 @@ impl<H: Host> Switch<H> {
     /// Returns the time of the next check for a receive. The pauses grow with the wait.
     pub fn next_look(&mut self, now: Nanos) -> Nanos {
         let since = *self.since.get_or_insert(now);
-        now.plus((now.since(since) / 16).clamp(MIN_LOOK, MAX_LOOK))
+        now.plus((now.since(since) / 16).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL))
     }
 }
