@@ -86,8 +86,7 @@ impl<H: Host> Adapter<H> {
     /// sleeps.
     #[must_use]
     pub fn has_work(&self, worker: usize) -> bool {
-        let injection = &self.core().injection;
-        if injection.may_pause() && injection.paused(worker, self.host().now()).is_some() {
+        if self.paused(worker).is_some() {
             return false;
         }
         let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(uar.number.summary()) != 0;
@@ -112,9 +111,7 @@ impl<H: Host> Adapter<H> {
         let Some(mut scratch) = state.scratch.try_lock() else {
             return Polled { busy: true, ..Polled::default() };
         };
-        if self.core().injection.may_pause()
-            && let Some(until) = self.core().injection.paused(worker, self.host().now())
-        {
+        if let Some(until) = self.paused(worker) {
             return Polled { deadline: Some(until), ..Polled::default() };
         }
         let Scratch { schedule, space, recent, uars, resume, frames, interval } = &mut *scratch;
@@ -318,8 +315,15 @@ impl<H: Host> Adapter<H> {
         any
     }
 
-    /// Returns whether the worker of a QP pauses because of a rule for faults. A turn without a new
-    /// work request, such as that of an old timer, does not count for rules.
+    /// Returns the time until which a worker pauses because of a rule for faults, if it does.
+    #[inline]
+    fn paused(&self, worker: usize) -> Option<Nanos> {
+        let injection = &self.core().injection;
+        if injection.may_pause() { injection.paused(worker, self.host().now()) } else { None }
+    }
+
+    /// Returns whether the worker of a QP pauses because of a rule for faults. Rules do not count a
+    /// turn without a new work request, such as the turn at the end of an old timer.
     #[cold]
     fn pauses(&self, qp: &Qp<H>) -> bool {
         let (injection, here) = (&self.core().injection, self.core().here());

@@ -64,17 +64,10 @@ impl<H: Host> Completer<'_, '_, H> {
         result: Result<(), WrError>,
     ) -> Option<Turn> {
         let signaled = self.is_signaled(send);
-        let result = match result {
-            Ok(()) if self.here.core.injection.looks_at(Site::Completion) => {
-                injected::status(self.here, self.qp.qpn, opcode)
-                    .map_or(Ok(()), |status| Err(status.into()))
-            }
-            other => other,
-        };
-        if result.is_ok() && !signaled {
+        if result.is_ok() && !signaled && !self.here.core.injection.looks_at(Site::Completion) {
             return None;
         }
-        self.conclude(&self.completion(send, opcode, command, result), signaled)
+        self.end(&self.completion(send, opcode, command, result), signaled)
     }
 
     /// Ends a work request. The success of a request that is not signaled is not reported. If the
@@ -87,7 +80,7 @@ impl<H: Host> Completer<'_, '_, H> {
             && self.here.core.injection.looks_at(Site::Completion)
             && let Some(status) = injected::status(self.here, self.qp.qpn, completion.opcode)
         {
-            return self.conclude(&Completion { status, ..*completion }, signaled);
+            return self.conclude(&Completion { status, byte_len: 0, ..*completion }, signaled);
         }
         self.conclude(completion, signaled)
     }

@@ -2,9 +2,9 @@
 //! it. No standard promises more than that all bytes are there when the message has completed.
 
 /// The bytes of a block.
-pub(crate) const BLOCK: u64 = 64;
+pub(crate) const BLOCK_LEN: u64 = 64;
 /// The number of blocks that are moved at a time.
-pub(crate) const BLOCKS: u64 = 4;
+pub(crate) const MAX_BLOCKS: u64 = 4;
 
 /// The order of a message's blocks: a permutation that its seed chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct Disorder {
 impl Disorder {
     /// Returns the order of a message of this length.
     pub(crate) fn new(length: u64, seed: u64) -> Self {
-        let blocks = length.div_ceil(BLOCK).max(1);
+        let blocks = length.div_ceil(BLOCK_LEN).max(1);
         let (start, mut step) = (seed % blocks, (seed >> 32) % blocks);
         // A number without a common divisor visits all blocks.
         while step == 0 || divisor(step, blocks) != 1 {
@@ -32,7 +32,7 @@ impl Disorder {
         let number = u128::from(place) * u128::from(self.step) + u128::from(self.start);
         // CAST: below the number of blocks.
         let number = (number % u128::from(self.blocks)) as u64;
-        [number * BLOCK, ((number + 1) * BLOCK).min(self.length)]
+        [number * BLOCK_LEN, ((number + 1) * BLOCK_LEN).min(self.length)]
     }
 }
 
@@ -54,11 +54,11 @@ mod tests {
             for seed in 0..200_u64 {
                 let order = Disorder::new(length, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 let mut blocks: Vec<_> =
-                    (0..length.div_ceil(BLOCK)).map(|place| order.block(place)).collect();
+                    (0..length.div_ceil(BLOCK_LEN)).map(|place| order.block(place)).collect();
                 blocks.sort_unstable();
                 let ends = blocks.iter().flatten().copied();
-                let expected = (0..length.div_ceil(BLOCK))
-                    .flat_map(|n| [n * BLOCK, ((n + 1) * BLOCK).min(length)]);
+                let expected = (0..length.div_ceil(BLOCK_LEN))
+                    .flat_map(|n| [n * BLOCK_LEN, ((n + 1) * BLOCK_LEN).min(length)]);
                 assert!(ends.eq(expected), "{length} {seed}");
             }
         }

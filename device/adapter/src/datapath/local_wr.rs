@@ -191,6 +191,12 @@ pub(crate) fn insert_command<H: Host>(
     Ok(key)
 }
 
+/// Returns the offset of the key of a SEND_CMD in its message, or `None` if it has no place there.
+pub(crate) fn key_place<H: Host>(qp: &Qp<H>, send: &SendWqe, raw: &[u8]) -> Option<u64> {
+    let (seg, _) = SendWqe::command(raw)?;
+    qp.tags.place(seg.tag_offset.get(), send.length)
+}
+
 /// Returns the key that a SEND_CMD of packets or of a stream carries: `known`, or a new one.
 ///
 /// # Errors
@@ -204,8 +210,7 @@ pub(crate) fn carried_key<H: Host>(
     known: Option<Key>,
 ) -> Result<CarriedKey, Denied> {
     let key = known.map_or_else(|| open_command(here, qp, send, raw), Ok)?;
-    let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
-    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
+    let place = key_place(qp, send, raw).ok_or(Denied::Bounds)?;
     Ok(CarriedKey { key, place })
 }
 
@@ -214,12 +219,8 @@ pub(crate) fn carried_key<H: Host>(
 ///
 /// # Errors
 /// Returns an error if the QP has no such command.
-pub(crate) fn end_command<H: Host>(
-    there: &TurnContext<'_, H>,
-    qp: &Qp<H>,
-    key: Key,
-) -> Result<u32, Denied> {
-    let id = there.tpt.end_command(key, qp.user())?;
+pub(crate) fn end_command<H: Host>(qp: &Qp<H>, key: Key) -> Result<u32, Denied> {
+    let id = qp.tpt.end_command(key, qp.user())?;
     qp.commands.lock().remove(&key);
     Ok(id)
 }

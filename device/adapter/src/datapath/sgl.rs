@@ -9,6 +9,7 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 use vrnic_abi::{GuestAddr, Key};
 
+use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, HeldMemory, Host, Place};
@@ -236,10 +237,21 @@ impl<'a> SgList<'a> {
         self.resolve(0, 8).filter(|run| run.len == 8).map(|run| run.addr)
     }
 
-    /// Returns whether the first `len` bytes have addresses: no page is absent.
-    #[must_use]
-    pub fn is_there(&self, len: u64) -> bool {
-        self.has(0, len)
+    /// Checks that the first bytes of a message of `length` bytes, up to [`PRESENT_AT_FIRST`], have
+    /// addresses. Pages that are absent are requested.
+    ///
+    /// # Errors
+    /// The reason for which they have none: see [`Self::fault`].
+    pub fn check_first<H: Host>(
+        &self,
+        turn: &TurnContext<'_, H>,
+        length: u64,
+    ) -> Result<(), Denied> {
+        let first = length.min(PRESENT_AT_FIRST);
+        if turn.tpt.has_paged() && !self.has(0, first) {
+            return Err(self.fault(turn, 0..first));
+        }
+        Ok(())
     }
 
     /// Returns whether the bytes from `start` to `end` have addresses.
@@ -301,9 +313,9 @@ impl<'a> SgList<'a> {
                 let part = Part { at: from - start, now: to - from, len: end - from };
                 match turn.tpt.missing(window, part) {
                     Missing::Failed => return Denied::Memory,
-                    Missing::Requested(told) => {
+                    Missing::Requested(region) => {
                         why = Denied::Absent;
-                        if let Some(key) = told {
+                        if let Some(key) = region {
                             turn.core.report(Kind::PageFault, key);
                         }
                     }

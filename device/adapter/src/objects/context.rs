@@ -39,6 +39,14 @@ impl<H: Host> Caller<'_, H> {
         let injection = self.injection.filter(|injection| injection.looks_at(site))?;
         Some((injection, Here { function: self.name, now: self.host.now() }))
     }
+
+    /// Raises an interrupt, unless a rule for faults takes it away or holds it back.
+    pub(crate) fn raise(&self, vector: u16) {
+        let faults = self.faults_at(Site::Interrupt);
+        if !faults.is_some_and(|(faults, here)| faults.takes_interrupt(here, vector)) {
+            self.host.raise(vector);
+        }
+    }
 }
 
 /// The context of a turn, for completion queues and shared receive queues.

@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
-use vrnic_faults::{Rules, Site};
+use vrnic_faults::Rules;
 use vrnic_packet::MacAddr;
 
 use crate::domain::Domain;
@@ -151,7 +151,8 @@ impl<H: Host> Core<H> {
         Caller { name, host, stats, pace, injection: Some(injection), lane }
     }
 
-    /// Returns the same for what rules for faults have held back, at which they do not look again.
+    /// Returns the same for things that rules for faults have held back. The rules do not look at
+    /// them again.
     pub(crate) fn late_caller(&self, lane: Lane) -> Caller<'_, H> {
         Caller { injection: None, ..self.caller(lane) }
     }
@@ -159,14 +160,6 @@ impl<H: Host> Core<H> {
     /// Returns the function and the time, for rules for faults.
     pub(crate) fn here(&self) -> Here<'_> {
         Here { function: &self.name, now: self.host.now() }
-    }
-
-    /// Raises the vector of the admin queue.
-    pub(crate) fn raise(&self, vector: u16) {
-        let looks = self.injection.looks_at(Site::Interrupt);
-        if !looks || !self.injection.takes_interrupt(self.here(), vector) {
-            self.host.raise(vector);
-        }
     }
 
     /// Returns whether the port carries traffic: it has a link, and the driver has opened it.

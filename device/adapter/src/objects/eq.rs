@@ -249,10 +249,7 @@ impl EventQueue {
         if caller.host.bar_load32(self.doorbell.eq_ci()) == inner.pi {
             caller.stats.step(Counter::Interrupts);
             caller.pace.count_interrupt(|| caller.host.now());
-            let faults = caller.faults_at(Site::Interrupt);
-            if !faults.is_some_and(|(faults, here)| faults.takes_interrupt(here, self.vector)) {
-                caller.host.raise(self.vector);
-            }
+            caller.raise(self.vector);
         }
         inner.pi = inner.pi.wrapping_add(1);
         true

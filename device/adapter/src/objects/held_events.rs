@@ -30,7 +30,7 @@ pub enum Subject {
 
 impl Subject {
     /// Returns the object of an event, or `None` if the event concerns the adapter.
-    fn of(kind: Kind, id: u32) -> Option<Self> {
+    pub(crate) fn of(kind: Kind, id: u32) -> Option<Self> {
         match kind {
             Kind::Completion => Some(Self::Completions(id.into())),
             Kind::CqError | Kind::CqFull | Kind::CqFew => Some(Self::Cq(id.into())),

@@ -17,10 +17,11 @@ use vrnic_packet::Nanos;
 use vrnic_roce::wire;
 
 use crate::objects::completion::Completion;
+use crate::objects::held_events;
 use crate::requests::wqe::SendWqe;
 
 /// The most events, and the most interrupts, that wait. Further ones are lost.
-const LATE: usize = 4096;
+const MAX_LATE: usize = 4096;
 
 /// The faults of an adapter.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(crate) struct Injection {
     waiting: Mutex<Waiting>,
 }
 
-/// What was decided for later.
+/// The decisions that are still needed, and the things that wait.
 #[derive(Debug, Default)]
 struct Waiting {
     /// For each QP, the last work request on which rules have decided.
@@ -116,7 +117,7 @@ pub(crate) enum CommandFate {
     Lost,
 }
 
-/// What is due.
+/// The things whose time has come.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     pub(crate) events: Vec<LateEvent>,
@@ -262,7 +263,7 @@ impl Injection {
         let seed = hit.filter(|hit| hit.action == Action::Disorder).map(|hit| hit.random);
         let mut is_known = false;
         self.wait(|waiting| {
-            is_known = waiting.orders.len() < LATE;
+            is_known = waiting.orders.len() < MAX_LATE;
             if is_known {
                 waiting.orders.insert(key, Ordered { wr_id, seed });
             }
@@ -326,19 +327,14 @@ impl Injection {
     /// Returns whether an event is not written now.
     #[cold]
     pub(crate) fn takes_event(&self, here: Here<'_>, eqn: Eqn, kind: Kind, id: u32) -> bool {
-        let qp = matches!(
-            kind,
-            Kind::QpFatal
-                | Kind::QpRequestError
-                | Kind::QpAccessError
-                | Kind::CommEstablished
-                | Kind::SqDrained
-                | Kind::QpLastWqe
-                | Kind::ConnectionChanged
-        );
-        let cq = matches!(kind, Kind::Completion | Kind::CqError | Kind::CqFull | Kind::CqFew);
-        let qpn = Qpn::new(if qp { id } else { 0 });
-        let (opcode, number) = (Some(Opcode::Event(kind)), cq.then_some(id));
+        let (qpn, number) = match held_events::Subject::of(kind, id) {
+            Some(held_events::Subject::Qp(qpn)) => (qpn, None),
+            Some(held_events::Subject::Completions(cqn) | held_events::Subject::Cq(cqn)) => {
+                (Qpn::default(), Some(cqn.get()))
+            }
+            _ => (Qpn::default(), None),
+        };
+        let opcode = Some(Opcode::Event(kind));
         let subject = Subject { opcode, number, ..here.of_qp(Site::Event, qpn) };
         match self.hit(&subject, here.now) {
             Some(Action::DropEvent) => true,
@@ -447,20 +443,9 @@ impl Injection {
         }
         let mut waiting = self.waiting.lock();
         let mut due = Due::default();
-        waiting.events.retain(|event| {
-            let later = event.due > now;
-            if !later {
-                due.events.push(*event);
-            }
-            later
-        });
-        waiting.interrupts.retain(|late| {
-            let later = late.due > now;
-            if !later {
-                due.vectors.push(late.vector);
-            }
-            later
-        });
+        due.events.extend(waiting.events.extract_if(.., |event| event.due <= now));
+        let interrupts = waiting.interrupts.extract_if(.., |late| late.due <= now);
+        due.vectors.extend(interrupts.map(|late| late.vector));
         due.command = waiting.command.is_some_and(|late| late.due <= now);
         due.more = !waiting.events.is_empty()
             || !waiting.interrupts.is_empty()
@@ -472,7 +457,7 @@ impl Injection {
 
 /// Adds to a list unless it is full.
 fn push<T>(list: &mut Vec<T>, item: T) {
-    if list.len() < LATE {
+    if list.len() < MAX_LATE {
         list.push(item);
     }
 }

@@ -248,7 +248,7 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
         .ok()?;
     admin.pi = admin.pi.wrapping_add(1);
     adapter.stats().step(Counter::Interrupts);
-    adapter.core().raise(VECTOR_ASYNC);
+    adapter.core().caller(Lane::SHARED).raise(VECTOR_ASYNC);
     Some(Next::On)
 }
 

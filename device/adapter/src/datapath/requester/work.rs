@@ -14,7 +14,7 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 
 use super::differences::{Differences, Fault};
 use super::paired::{RefusedMessage, Rules};
-use crate::datapath::disorder::{BLOCK, BLOCKS};
+use crate::datapath::disorder::{BLOCK_LEN, MAX_BLOCKS};
 use crate::datapath::injected;
 use crate::datapath::local_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
@@ -205,7 +205,7 @@ impl<H: Host> Work<'_, H> {
         };
         // Blocks are whole, and few come at a time.
         let budget = match disorder {
-            Some(_) if budget > 0 => BLOCK * BLOCKS,
+            Some(_) if budget > 0 => BLOCK_LEN * MAX_BLOCKS,
             _ => budget,
         };
         let end = send.length.min(from.saturating_add(budget));

@@ -321,7 +321,7 @@ fn end_key<H: Host>(
     let read = |at, into: &mut [u8]| side.read::<H>(&turn.memory, at, into);
     let tag = qp.tags.response(inbound.length, read).map_err(|_| Refusal::Operational)?;
     let Some(key) = tag.map(Key::new) else { return Ok(None) };
-    local_wr::end_command(turn, qp, key).map_err(Refusal::Access)?;
+    local_wr::end_command(qp, key).map_err(Refusal::Access)?;
     turn.step(Counter::RemoteInvalidations);
     Ok(Some(Ended::Command(key)))
 }

@@ -170,6 +170,29 @@ pub fn receive<'a, H: Host>(
         .map_err(|_| Refusal::Operational)
 }
 
+/// Copies bytes to the receive in progress, from `from` on.
+///
+/// # Errors
+/// Returns the reason: there is no receive, or its memory must not be written.
+pub fn write<H: Host>(
+    there: &There<'_, H>,
+    responder: &Responder,
+    from: u64,
+    bytes: &[u8],
+) -> Result<(), Refusal> {
+    let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
+    let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
+    let (turn, count) = (&there.turn, bytes.len() as u64);
+    let mut target = SgList::default();
+    target
+        .add_filled(turn, recv.user, segments, &responder.raw, from + count)
+        .map_err(|_| Refusal::Operational)?;
+    target.write::<H>(&turn.memory, from, bytes).map_err(|_| Refusal::Operational)?;
+    turn.slice.charge_copy(count);
+    turn.moved(count);
+    Ok(())
+}
+
 /// Adds the beginning of a buffer, up to `end`, to `side` for a message that arrives out of order.
 /// `nth` selects the message's receive: 0 is the receive of the message in progress, 1 the next
 /// one. From an SRQ only receive 0 is taken. Otherwise a peer could take receives away from other

@@ -10,8 +10,9 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Class, Flags};
 use vrnic_abi::{Key, Srqn};
 
-use crate::datapath::disorder::{BLOCK, Disorder};
+use crate::datapath::disorder::{BLOCK_LEN, Disorder};
 use crate::datapath::inbound::{Inbound, Operation, Remote};
+use crate::datapath::local_wr::key_place;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
@@ -181,10 +182,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     /// Stores the key of a command in the message that has been placed.
     #[cold]
     fn insert_key(&self, target: &SgList<'_>, key: Key) -> Result<(), Stop> {
-        let place = SendWqe::command(self.raw)
-            .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
         let (status, vendor_err) = (Status::LocQpOpErr, Denied::Bounds as u32);
-        let at = place.ok_or(Stop::Local(WrError { status, vendor_err }))?;
+        let at = key_place(self.qp, self.send, self.raw)
+            .ok_or(Stop::Local(WrError { status, vendor_err }))?;
         target
             .write::<H>(&self.there.turn.memory, at, &key.get().to_be_bytes())
             .map_err(|_| self.stop(target, false, at..at.saturating_add(4)))
@@ -297,15 +297,18 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         target: Side<'_, H::Held<'_>>,
         own: CopyFault,
     ) -> Result<(), Stop> {
-        if let Some(disorder) = &self.disorder {
-            return self.copy_blocks(source, target, own, disorder);
-        }
         let (mut at, end) = (self.from, self.to.get());
         loop {
-            let next = at + self.here.slice.piece(end - at);
-            if let Err(fault) = copy::<H>(source, target, at, next) {
+            let (next, [from, to]) = match &self.disorder {
+                None => {
+                    let next = at + self.here.slice.piece(end - at);
+                    (next, [at, next])
+                }
+                Some(disorder) => self.next_block(disorder, at),
+            };
+            if let Err(fault) = copy::<H>(source, target, from, to) {
                 let lists = [source.list, target.list];
-                let stop = self.stop_of_copy(lists, fault, own, at..next);
+                let stop = self.stop_of_copy(lists, fault, own, from..to);
                 if matches!(stop, Stop::Absent) && at > self.from {
                     // The rest is moved later.
                     self.to.set(at);
@@ -313,49 +316,22 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
                 }
                 return Err(stop);
             }
-            let moved = next - at;
+            let moved = to - from;
             self.here.slice.charge_copy(moved);
             self.there.turn.moved(moved);
             self.here.moved(moved);
-            if next == end || self.here.slice.is_over() {
-                self.to.set(next);
+            at = next;
+            if at >= end || self.here.slice.is_over() {
+                self.to.set(at);
                 return Ok(());
             }
-            at = next;
         }
     }
 
-    /// Copies bytes as [`Self::copy`] does, but each block from the place that it has in another
-    /// order.
+    /// Returns the end of the block that begins at `at` in the usual order, and the bytes of the
+    /// block that is moved instead: from and to.
     #[cold]
-    fn copy_blocks(
-        &self,
-        source: Side<'_, H::Held<'_>>,
-        target: Side<'_, H::Held<'_>>,
-        own: CopyFault,
-        disorder: &Disorder,
-    ) -> Result<(), Stop> {
-        let (mut at, end) = (self.from, self.to.get());
-        while at < end {
-            let [from, to] = disorder.block(at / BLOCK);
-            if let Err(fault) = copy::<H>(source, target, from, to) {
-                let lists = [source.list, target.list];
-                let stop = self.stop_of_copy(lists, fault, own, from..to);
-                if matches!(stop, Stop::Absent) && at > self.from {
-                    // The rest is moved later.
-                    break;
-                }
-                return Err(stop);
-            }
-            at = (at + BLOCK).min(self.send.length);
-            self.here.slice.charge_copy(to - from);
-            self.there.turn.moved(to - from);
-            self.here.moved(to - from);
-            if self.here.slice.is_over() {
-                break;
-            }
-        }
-        self.to.set(at);
-        Ok(())
+    fn next_block(&self, disorder: &Disorder, at: u64) -> (u64, [u64; 2]) {
+        ((at + BLOCK_LEN).min(self.send.length), disorder.block(at / BLOCK_LEN))
     }
 }

@@ -6,6 +6,7 @@ use vrnic_roce::responder::Verdict;
 use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_roce::wire::{Mtu, Qpn};
 
+use crate::datapath::local_wr::key_place;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::local::{Exchange, Stop};
@@ -14,7 +15,7 @@ use crate::datapath::transport::packets::message::{request, verdict};
 use crate::datapath::transport::peers::Network;
 use crate::host::{CopyFault, Host};
 use crate::objects::qp::Responder;
-use crate::requests::wqe::SendWqe;
+use crate::objects::qp::outstanding::CarriedKey;
 use crate::watch::{Exchanged, Watcher};
 
 /// Reports a message of a connected QP that the peer has executed.
@@ -102,10 +103,7 @@ fn read<H: Host>(exchange: &Exchange<'_, '_, H>, payload: &mut [u8]) -> Option<(
     side.add_own(here, qp.user(), send, raw).ok()?;
     side.read::<H>(&here.memory, 0, payload).map_err(|_: CopyFault| ()).ok()?;
     if let Some(key) = keys.command {
-        let (seg, _) = SendWqe::command(raw)?;
-        let place = qp.tags.place(seg.tag_offset.get(), send.length)?;
-        let place = usize::try_from(place).ok()?;
-        payload.get_mut(place..)?.first_chunk_mut().map(|to| *to = key.get().to_be_bytes())?;
+        CarriedKey { key, place: key_place(qp, send, raw)? }.insert(payload, 0);
     }
     Some(())
 }

@@ -11,6 +11,7 @@ use vrnic_iscsi::{Config, Device};
 
 use super::{Failure, Outcome, bad};
 use crate::adapter::Adapter;
+use crate::datapath::local_wr;
 use crate::host::Host;
 use crate::objects::qp::Path;
 use crate::objects::qp::toe::iscsi::Terms;
@@ -79,8 +80,7 @@ pub(in crate::control::admin) fn end_command<H: Host>(
             }
             session.forget(params.key);
         }
-        qp.tpt.end_command(params.key, qp.user()).map_err(|_| Status::NotFound)?;
-        qp.commands.lock().remove(&params.key);
+        local_wr::end_command(&qp, params.key).map_err(|_| Status::NotFound)?;
     }
     adapter.host().drain();
     qp.tpt.finish_command(params.key);

@@ -10,7 +10,7 @@ use super::verdict;
 use crate::datapath::local_wr::end_command;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
-use crate::datapath::responder::receives::next;
+use crate::datapath::responder::receives::{next, write};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::host::Host;
@@ -164,7 +164,7 @@ impl<H: Host> Inbox<'_, '_, H> {
             if !ends {
                 return Some(Executed { key, id, is_over: false });
             }
-            let over = end_command(&self.there.turn, self.there.qp, key);
+            let over = end_command(self.there.qp, key);
             match over {
                 Ok(id) => {
                     // Only this QP uses the key, and it is locked.
@@ -263,26 +263,6 @@ impl<H: Host> Inbox<'_, '_, H> {
             self.fail(&refusal.into());
         }
     }
-}
-
-/// Copies bytes to the receive in progress, from `from` on.
-fn write<H: Host>(
-    there: &There<'_, H>,
-    responder: &Responder,
-    from: u64,
-    bytes: &[u8],
-) -> Result<(), Refusal> {
-    let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
-    let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
-    let (turn, count) = (&there.turn, bytes.len() as u64);
-    let mut target = SgList::default();
-    target
-        .add_filled(turn, recv.user, segments, &responder.raw, from + count)
-        .map_err(|_| Refusal::Operational)?;
-    target.write::<H>(&turn.memory, from, bytes).map_err(|_| Refusal::Operational)?;
-    turn.slice.charge_copy(count);
-    turn.moved(count);
-    Ok(())
 }
 
 impl<H: Host> Sink for Inbox<'_, '_, H> {

@@ -1,4 +1,4 @@
-//! What happens to a PDU that arrives. Only SCSI Responses, Data-In and R2T concern a command of
+//! Decides what happens to a PDU that arrives. Only SCSI Responses, Data-In and R2T concern a command of
 //! the adapter; all others belong to the consumer.
 
 use vrnic_abi::Key;
@@ -43,24 +43,25 @@ pub(super) fn judge<H: Host>(there: &There<'_, H>, session: &Session, bhs: &Bhs)
 fn data_in<H: Host>(there: &There<'_, H>, bhs: &Bhs) -> Arriving {
     let ends = bhs.has_status();
     let placed = Use { length: bhs.data_len(), need: Access::REMOTE_WRITE };
-    let known = of_command(there, bhs, Use::NONE);
-    if ends && known.is_err() {
-        return Arriving { is_dropped: true, ..Arriving::default() };
+    let denied = match of_command(there, bhs, placed) {
+        Ok(id) => {
+            let target = Target::Buffer(bhs.offset().into());
+            return Arriving {
+                executed: Some((tag(bhs), id)),
+                target,
+                ends,
+                ..Arriving::default()
+            };
+        }
+        Err(denied) => Some(denied),
+    };
+    let refused = Arriving { target: Target::Receive, denied, ends, ..Arriving::default() };
+    if !ends {
+        return refused;
     }
-    match of_command(there, bhs, placed) {
-        Ok(id) => Arriving {
-            executed: Some((tag(bhs), id)),
-            target: Target::Buffer(bhs.offset().into()),
-            ends,
-            ..Arriving::default()
-        },
-        Err(denied) => Arriving {
-            executed: known.ok().filter(|_| ends).map(|id| (tag(bhs), id)),
-            target: Target::Receive,
-            denied: Some(denied),
-            ends,
-            ..Arriving::default()
-        },
+    match of_command(there, bhs, Use::NONE) {
+        Ok(id) => Arriving { executed: Some((tag(bhs), id)), ..refused },
+        Err(_) => Arriving { is_dropped: true, ..Arriving::default() },
     }
 }
 

@@ -11,7 +11,6 @@ use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn};
 
 use super::frames;
 use super::message::{Message, verdict};
-use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, flush, outcome};
@@ -252,10 +251,7 @@ fn place<H: Host>(
     })?;
     there.turn.moved(payload.len() as u64);
     if matches!(inbound.operation, Operation::Read(_)) {
-        let wanted = inbound.length.min(PRESENT_AT_FIRST);
-        if there.turn.tpt.has_paged() && !side.is_there(wanted) {
-            return Err(side.refusal(&there.turn, 0..wanted));
-        }
+        side.check_first(&there.turn, inbound.length).map_err(Refusal::of_memory)?;
         return Ok(None);
     }
     if !ends {

@@ -5,7 +5,6 @@ use vrnic_abi::qp::{State, Type};
 
 use super::message::request;
 use super::turn::Sending;
-use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::local_wr;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::executing::wait_for_pages;
@@ -71,9 +70,5 @@ fn check<H: Host>(
     let mut side = SgList::default();
     side.add_own(here, qp.user(), send, raw)?;
     let waits = qp.kind == Type::Uc || send.opcode.info().has_response();
-    let first = send.length.min(PRESENT_AT_FIRST);
-    if waits && here.tpt.has_paged() && !side.is_there(first) {
-        return Err(side.fault(here, 0..first));
-    }
-    Ok(())
+    if waits { side.check_first(here, send.length) } else { Ok(()) }
 }

@@ -8,7 +8,7 @@ use vrnic_tcp::{Connection, Delivered, Delivery, Offered, Sink, StreamPos, Then}
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
-use crate::datapath::responder::receives::{length_ahead, next, receive_ahead};
+use crate::datapath::responder::receives::{length_ahead, next, receive_ahead, write};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::host::Host;
@@ -62,7 +62,8 @@ impl<H: Host> Inbox<'_, '_, H> {
             let most = room.min(self.receives.until_mark());
             let count = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len() - done);
             if let Bytes::New(bytes) = bytes {
-                self.write(bytes.get(done..done + count).unwrap_or_default())?;
+                let part = bytes.get(done..done + count).unwrap_or_default();
+                write(self.there, self.responder, self.receives.filled, part)?;
             }
             done += count;
             let pushed = self.receives.advance(count as u64);
@@ -77,21 +78,6 @@ impl<H: Host> Inbox<'_, '_, H> {
     fn length(&mut self, nth: usize) -> Option<u64> {
         let length = length_ahead(self.there, self.responder, nth)?;
         Some(length.min(MAX_MESSAGE.into()))
-    }
-
-    /// Copies bytes to the receive in progress, behind those that are there.
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
-        let recv = self.responder.current.as_ref().ok_or(Refusal::NotReady)?;
-        let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
-        let (turn, from, count) = (&self.there.turn, self.receives.filled, bytes.len() as u64);
-        let mut target = SgList::default();
-        target
-            .add_filled(turn, recv.user, segments, &self.responder.raw, from + count)
-            .map_err(|_| Refusal::Operational)?;
-        target.write::<H>(&turn.memory, from, bytes).map_err(|_| Refusal::Operational)?;
-        turn.slice.charge_copy(count);
-        turn.moved(count);
-        Ok(())
     }
 
     /// Completes the receive in progress.
