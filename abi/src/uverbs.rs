@@ -487,8 +487,8 @@ pub struct ConnectionReq {
     pub reserved2: U32,
 }
 
-/// Response of [`METHOD_CONNECTION`]: the state for [`ConnectionOp::Query`], and the progress of the
-/// other operations.
+/// Response of [`METHOD_CONNECTION`]: the state for [`ConnectionOp::Query`], and the progress of
+/// the other operations.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConnectionResp {

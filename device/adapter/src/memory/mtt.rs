@@ -33,8 +33,8 @@ const LINE: u32 = 3;
 pub struct Table {
     /// log2 of the page size.
     pub shift: u8,
-    /// Type of `root`: 0 for a guest address, 1 for a line, 2 for a list, 3 to 5 for lists of lists.
-    /// For the segments of a command, see [`segments`].
+    /// Type of `root`: 0 for a guest address, 1 for a line, 2 for a list, 3 to 5 for lists of
+    /// lists. For the segments of a command, see [`segments`].
     pub depth: u8,
     /// The guest address of the first page, or the number of the first block.
     pub root: u64,

@@ -173,8 +173,8 @@ impl Tpt {
 }
 
 impl Paged {
-    /// Requests pages. `all` is the number of requests of all regions. Returns the key if the region
-    /// must be reported to the driver.
+    /// Requests pages. `all` is the number of requests of all regions. Returns the key if the
+    /// region must be reported to the driver.
     fn request(&mut self, span: PageSpan, all: &mut usize) -> Option<Key> {
         let known = self.taken.iter().chain(&self.waiting).any(|other| other.contains(&span));
         if !known && self.waiting.len() < MAX_REQUESTS && *all < MAX_ALL_REQUESTS {

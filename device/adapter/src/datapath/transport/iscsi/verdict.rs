@@ -1,5 +1,5 @@
-//! Decides what happens to a PDU that arrives. Only SCSI Responses, Data-In and R2T concern a command of
-//! the adapter; all others belong to the consumer.
+//! Decides what happens to a PDU that arrives. Only SCSI Responses, Data-In and R2T concern a
+//! command of the adapter; all others belong to the consumer.
 
 use vrnic_abi::Key;
 use vrnic_abi::qp::Access;
