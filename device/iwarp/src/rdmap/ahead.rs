@@ -131,11 +131,11 @@ impl Table {
         }
     }
 
-    /// Returns whether a segment in the table ends at this position.
+    /// Returns the segment in the table that ends at this position.
     #[must_use]
-    pub fn ends_at(&self, at: StreamPos) -> bool {
-        let behind = self.list.partition_point(|entry| entry.end < at);
-        self.list.get(behind).is_some_and(|entry| entry.end == at)
+    pub fn before(&self, at: StreamPos) -> Option<Placed> {
+        let nth = self.list.partition_point(|entry| entry.end < at);
+        self.list.get(nth).filter(|entry| entry.end == at).map(|entry| entry.placed)
     }
 
     /// Returns whether exactly this segment is in the table, or `None` if it overlaps another one.

@@ -157,7 +157,8 @@ pub trait Memory {
     /// SEND needs the receive that it refers to and all before that one, which belong to this
     /// stream from then on. A key that is valid for one message is bound to the position of the
     /// message's last segment. Until the stream reaches that position, no other last segment may
-    /// use the key.
+    /// use the key. A last segment of a WRITE without octets has the address of the segment in
+    /// front of it.
     ///
     /// Returns whether the octets have been placed. If not, nothing has changed, and the segment is
     /// passed to [`Self::place`] in order, which reports any error.

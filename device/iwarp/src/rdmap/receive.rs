@@ -146,18 +146,26 @@ impl Receive {
         }
     }
 
-    /// Places the octets of a segment that has arrived out of order. Returns whether it did; if
-    /// not, nothing has changed.
+    /// Places the octets of a segment that has arrived out of order. `before` is the segment in
+    /// front of it, if that has been placed, too. Returns whether it did; if not, nothing has
+    /// changed.
     pub fn place_ahead<M: Memory>(
         &self,
         segment: &Segment<'_>,
+        before: Option<&Placed>,
         end: StreamPos,
         ends: Ends<'_, M>,
     ) -> bool {
         let last = segment.last;
         let (destination, octets) = match segment.body {
-            // The address of a segment without payload is not checked.
-            Body::Write(_, []) => return true,
+            // The address of a segment without payload is not checked. If it is the last one of
+            // its message, the segment in front of it shows the STag of the message.
+            Body::Write(_, []) => match before {
+                Some(&Placed { header: Header::Write(at), last: false, len: 1.. }) if last => {
+                    (Destination::Write(at), &[][..])
+                }
+                _ => return true,
+            },
             Body::Write(at, octets) => {
                 if at.to.checked_add(octets.len() as u64 - 1).is_none() {
                     return false;

@@ -64,7 +64,7 @@ impl Stream {
         let Early { by_crc, .. } = self.config.early;
         let aligned = by_crc.is_some_and(|least| self.arriving.aligned >= least);
         let crc = self.arriving.deframer.form().crc;
-        let mut known = crc && aligned || self.arriving.ahead.ends_at(at);
+        let mut known = crc && aligned || self.arriving.ahead.before(at).is_some();
         let (mut from, mut left, mut count) = (at, octets, 0);
         while !left.is_empty() {
             let Some((ahead, _)) = self.look_ahead(from, left) else { return false };
@@ -104,7 +104,9 @@ impl Stream {
         let (placed, end) = (Placed::of(&segment)?, at.plus(found.octets as u64));
         // TCP may have had no room for octets whose beginning was placed.
         if !arriving.ahead.has(at, end, &placed)? {
-            if !receive.place_ahead(&segment, end, Ends { requester, responder, memory }) {
+            let before = arriving.ahead.before(at);
+            let ends = Ends { requester, responder, memory };
+            if !receive.place_ahead(&segment, before.as_ref(), end, ends) {
                 return None;
             }
             arriving.ahead.insert(at, end, placed);

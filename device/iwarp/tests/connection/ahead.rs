@@ -296,6 +296,30 @@ fn an_empty_last_segment_ends_the_key_of_its_message() {
 }
 
 #[test]
+fn an_empty_last_segment_behind_a_gap_binds_the_key_of_its_message_if_that_is_known() {
+    // An empty segment need not name the STag of its message, and one that is alone has none.
+    for (key, is_known) in [(Stag(0), true), (ONE_TOUCH, false)] {
+        let mut raw = Raw::new(true);
+        let gap = raw.fpdu(write(ALL, TO + 100), &[1; 20]);
+        let first = raw.fpdu(tagged(Opcode::Write, ONE_TOUCH, TO, !is_known), &[2; 20]);
+        let last = raw.fpdu(write(key, 0), &[]);
+        let other = raw.fpdu(write(ONE_TOUCH, TO + 40), &[3; 20]);
+        let ahead = gap.len() + first.len();
+        if is_known {
+            assert_eq!(raw.offer(gap.len(), &first), Offered::Placed);
+        }
+        assert_eq!(raw.offer(ahead, &last), Offered::Placed);
+        let expected = if is_known { Offered::Buffer } else { Offered::Placed };
+        assert_eq!(raw.offer(ahead + last.len(), &other), expected);
+        if is_known {
+            raw.deliver(&gap);
+            assert_eq!(raw.filled(first.len() + last.len()), Then::Acknowledge);
+            assert_eq!(raw.pair.ends[1].ram.invalid, [ONE_TOUCH]);
+        }
+    }
+}
+
+#[test]
 fn a_second_message_for_that_key_in_the_hole_is_refused() {
     let mut raw = Raw::new(true);
     let fpdu = raw.fpdu(write(ONE_TOUCH, TO), &[1; 20]);

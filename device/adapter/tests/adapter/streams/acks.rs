@@ -23,18 +23,27 @@ const NUMBERS: usize = 20;
 /// Length of a message for which Linux delays the acknowledgement.
 const MESSAGE_LEN: usize = 1000;
 
-/// Returns the FPDU of a WRITE without payload.
-fn empty_write() -> Vec<u8> {
-    let (tagged_last, write) = (0xc1, 0x40);
-    let mut fpdu = vec![0, 14, tagged_last, write, 0, 0, 0, 1];
-    fpdu.extend([0; 8]);
+/// Returns the FPDU of a segment of a WRITE.
+pub(super) fn segment(key: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
+    let (control, write) = (if last { 0xc1 } else { 0x81 }, 0x40);
+    let mut fpdu = (payload.len() as u16 + 14).to_be_bytes().to_vec();
+    fpdu.extend([control, write]);
+    fpdu.extend(key.to_be_bytes());
+    fpdu.extend(to.to_be_bytes());
+    fpdu.extend(payload);
+    fpdu.resize(fpdu.len().next_multiple_of(4), 0);
     fpdu.extend(crc::octets(&fpdu));
     fpdu
 }
 
+/// Returns the FPDU of a WRITE without payload.
+pub(super) fn empty_write() -> Vec<u8> {
+    segment(1, 0, true, &[])
+}
+
 /// Gives B its end of a connection whose initiator has not promised a first message, and sends such
 /// a message for the initiator.
-fn foreign(cable: &Cable) -> Endpoint {
+pub(super) fn foreign(cable: &Cable) -> Endpoint {
     let end = Endpoint::new(&cable.gb, Setup::default());
     open(&end, 1, cable.ga.mac(), |connection| {
         connection.request[NUMBERS] &= 0x7f;

@@ -5,12 +5,17 @@ use vrnic_abi::admin::{MrFlags, Pages, RegMr, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
+use vrnic_adapter::ethernet::Frame;
 use vrnic_simlink::Faults;
+use vrnic_tcp::SeqNum;
+use vrnic_tcp::wire::{Flags, Header, Options};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::ALL;
+use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
-use super::ends::pass;
+use super::acks::{empty_write, foreign, segment};
+use super::ends::{frame_of, pass};
 use super::gaps::{SOON, connected, lose, prove_whole_messages, there};
 use super::receives::connect_at;
 use crate::bus::Endpoint;
@@ -131,4 +136,95 @@ fn another_connection_meanwhile_ends_the_key_and_itself() {
     assert_eq!(next(&mut c), Some(Status::RemAccessErr));
     assert_eq!([next(&mut a), next(&mut a)], [Some(Status::Success); 2]);
     assert_eq!((a.state(), b.state(), there(&b, 0, 1000)), (State::Rts, State::Rts, 1000));
+}
+
+/// A connection to B whose peer is the test.
+struct Crafted<'a> {
+    cable: &'a Cable,
+    b: Endpoint,
+    /// Number of bytes that B has received in order.
+    received: usize,
+}
+
+impl<'a> Crafted<'a> {
+    /// Opens the connection, and sends segments until B assumes whole messages in later ones, also
+    /// after a gap.
+    fn new(cable: &'a Cable) -> Self {
+        let first = empty_write();
+        let mut this = Self { cable, b: foreign(cable), received: first.len() };
+        // B must have sent its start frame before it is acknowledged.
+        pass(cable, 10_000);
+        for _ in 0..64 {
+            this.send(0, &first);
+            this.received += first.len();
+        }
+        this
+    }
+
+    /// Sends a segment of the stream that begins `ahead` bytes behind the bytes in order.
+    fn send(&self, ahead: usize, bytes: &[u8]) {
+        let macs = [self.cable.ga.mac(), self.cable.gb.mac()];
+        let [a, b] =
+            [0, 1].map(|end| stream::connection(end, [macs[end], macs[1 - end]], stream::MSS));
+        let offset = u32::try_from(self.received + ahead).expect("few bytes");
+        // The start frame of B is as long as the request for it.
+        let reply = stream::request().len() as u32;
+        let header = Header {
+            seq: SeqNum(b.receive_next.get().wrapping_add(offset)),
+            ack: SeqNum(a.receive_next.get().wrapping_add(reply)),
+            flags: Flags::ACK,
+            window: 1000,
+            options: Options::default(),
+        };
+        let frame = Frame::new(frame_of(&a, &header, bytes));
+        assert!(self.cable.gb.adapter.offer(frame).other().is_none());
+        pass(self.cable, 10_000);
+    }
+}
+
+/// Lets a WRITE of another connection to the same protection domain use a key. Returns its status.
+fn write_beside(cable: &Cable, b: &Endpoint, key: u32) -> Status {
+    let mut c = Endpoint::new(&cable.ga, Default::default());
+    let d = b.sibling(vrnic_abi::qp::Type::Rc, Default::default());
+    connect_at(&c, &d, 8000);
+    let write = write(&c, &d, 0, 8, key);
+    status(&cable.complete(&mut c, &write))
+}
+
+#[test]
+fn an_empty_last_segment_behind_a_gap_binds_the_key_of_its_message() {
+    for is_used_meanwhile in [false, true] {
+        let cable = Cable::new(24, Faults::default());
+        let peer = Crafted::new(&cable);
+        let b = &peer.b;
+        let key = one_touch(b);
+        let gap = segment(b.key, b.buffer + 5000, true, &[3; 100]);
+        // The last segment has no payload, and does not name the key.
+        let message =
+            [segment(key, b.buffer + 1000, false, &[7; 100]), segment(0, 0, true, &[])].concat();
+        peer.send(gap.len(), &message);
+        assert_eq!((there(b, 1000, 100), is_valid(b, key)), (100, true));
+        if is_used_meanwhile {
+            assert_eq!(write_beside(&cable, b, key), Status::RemAccessErr);
+            assert!(!is_valid(b, key), "two messages have used the key");
+        }
+        peer.send(0, &gap);
+        assert_eq!((b.state(), is_valid(b, key)), (State::Rts, false));
+        assert_eq!(b.bytes(5000, 100), [3; 100]);
+    }
+}
+
+/// A segment without payload may name any key, because nothing is checked.
+#[test]
+fn an_empty_message_behind_a_gap_uses_no_key() {
+    let cable = Cable::new(25, Faults::default());
+    let peer = Crafted::new(&cable);
+    let b = &peer.b;
+    let key = one_touch(b);
+    let gap = segment(key, b.buffer, true, &[7; 100]);
+    peer.send(gap.len(), &segment(key, b.buffer, true, &[]));
+    peer.send(0, &gap);
+    assert_eq!((b.state(), there(b, 0, 100), is_valid(b, key)), (State::Rts, 100, false));
+    let key = one_touch(b);
+    assert_eq!(write_beside(&cable, b, key), Status::Success);
 }

@@ -183,6 +183,8 @@ impl<H: Host> Reach<'_, H> {
             Destination::Write(place) => {
                 let (place, tpt) = (remote(place), &there.turn.tpt);
                 let last = early.last.then(|| self.position(early.end));
+                // A last segment without payload has the address of other bytes of its message.
+                let len = len.max(1);
                 let found = responder::find_ahead(&there, self.responder, place, len, &mut side);
                 let begins = found.is_ok()
                     && (!side.one_touch() || tpt.touch_ahead(place.key, self.stream(), last));
@@ -198,6 +200,9 @@ impl<H: Host> Reach<'_, H> {
         };
         if !found || side.write::<H>(&there.turn.memory, from, octets).is_err() {
             return false;
+        }
+        if len == 0 {
+            return true;
         }
         there.turn.step(Counter::RxPkts);
         there.turn.add(Counter::RxBytes, len);
