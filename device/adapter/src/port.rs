@@ -45,6 +45,8 @@ pub(crate) struct Port {
     /// True if rules have changed the port or its GID table.
     faulty: AtomicBool,
     vlans: OnceLock<Vlans>,
+    /// True if raw packets that it sends come back instead of leaving.
+    loops: AtomicBool,
 }
 
 /// The change of a port.
@@ -67,6 +69,7 @@ impl Default for Port {
             fault_mtu: AtomicU8::new(limits::MAX_MTU),
             faulty: AtomicBool::new(false),
             vlans: OnceLock::new(),
+            loops: AtomicBool::new(false),
         }
     }
 }
@@ -86,6 +89,16 @@ impl Port {
     /// Sets its VLANs. Only the first call has an effect.
     pub(crate) fn set_vlans(&self, vlans: Vlans) {
         let _set_before = self.vlans.set(vlans);
+    }
+
+    /// Returns whether raw packets that it sends come back instead of leaving.
+    pub(crate) fn loops(&self) -> bool {
+        self.loops.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether raw packets that it sends come back instead of leaving.
+    pub(crate) fn set_loops(&self, loops: bool) {
+        self.loops.store(loops, Ordering::Relaxed);
     }
 
     /// Returns whether there is a link.

@@ -47,6 +47,30 @@ fn a_gather_list_is_a_frame_and_goes_whole_into_the_next_receive() {
     assert_eq!(received(&mut p.b).expect("received").0, frame);
 }
 
+/// A port in loopback mode gets its own frames, whatever their addresses are, and sends none.
+#[test]
+fn frames_of_a_port_in_loopback_mode_come_back() {
+    let mut p = Pair::raw();
+    p.b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    p.a.add_flow(&to_mac(mac(9))).expect("CREATE_FLOW");
+    for (loops, to) in [(false, mac(2)), (true, mac(9)), (true, mac(2)), (false, mac(2))] {
+        p.ga.adapter.set_loopback(loops);
+        expect(&mut p.a, 0, 2000);
+        expect(&mut p.b, 4000, 2000);
+        let mut frame = plain(to, 300);
+        // A foreign source.
+        frame[6..12].copy_from_slice(&[2, 3, 4, 5, 6, 7]);
+        if !loops {
+            frame[6..12].copy_from_slice(&mac(1));
+        }
+        assert_eq!(p.send_frame(&frame), Status::Success);
+        let own = received(&mut p.a).map(|(frame, ..)| frame);
+        assert_eq!(own, (loops && to == mac(9)).then(|| frame.clone()));
+        let others = received(&mut p.b).map(|(frame, ..)| frame);
+        assert_eq!(others, (!loops).then_some(frame));
+    }
+}
+
 #[test]
 fn a_sniffer_and_a_default_rule_receive() {
     let mut p = Pair::raw();

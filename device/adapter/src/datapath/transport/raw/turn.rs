@@ -14,11 +14,14 @@ use crate::datapath::complete::Completer;
 use crate::datapath::outbox::Outbox;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::space::Space;
+use crate::datapath::transport::arrival::Arrival;
 use crate::datapath::transport::executing::{Executor, execute_all, wait_for_room};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::{ingress, rules};
 use crate::datapath::turn::TurnContext;
+use crate::ethernet::Frame;
 use crate::host::Host;
+use crate::objects::Objects;
 use crate::objects::completion::WrError;
 use crate::objects::qp::{Qp, Requester};
 use crate::requests::wqe::{Frames, SendWqe};
@@ -101,7 +104,9 @@ impl<H: Host> RawTurn<'_, '_, H> {
             self.requester.no_room_to = full;
             return Sent::Later;
         }
-        let joins = send.opcode == Opcode::Segment && self.network.fabric.joins();
+        let joins = send.opcode == Opcode::Segment
+            && self.network.fabric.joins()
+            && !here.core.port.loops();
         self.outbox.fresh.clear();
         let composed = compose(here, self.qp, send, raw, joins, &mut self.outbox.fresh);
         // The time has been spent even if no frame leaves.
@@ -172,7 +177,12 @@ impl<H: Host> RawTurn<'_, '_, H> {
                 continue;
             }
             copies += rules::copy(own, &frame);
-            leaving.push(tagged.unwrap_or(frame));
+            let frame = tagged.unwrap_or(frame);
+            if core.port.loops() {
+                copies += come_back(own, frame);
+            } else {
+                leaving.push(frame);
+            }
         }
         self.here.slice.charge_copies(copies);
         if lost > 0 {
@@ -188,4 +198,13 @@ impl<H: Host> RawTurn<'_, '_, H> {
             self.here.slice.charge_copies(copies);
         }
     }
+}
+
+/// Gives a frame of a port in loopback mode to the QPs of raw packets whose rules select it. Returns
+/// the number of copies.
+fn come_back<H: Host>(own: &Objects<H>, frame: Frame) -> u64 {
+    let arrival = Arrival::default();
+    // A frame that no rule takes is lost: it was not for the guest's network card.
+    let _lost = rules::take(own, frame, &arrival);
+    arrival.copies()
 }
