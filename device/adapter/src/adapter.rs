@@ -165,8 +165,8 @@ impl<H: Host> Adapter<H> {
         self.core.port.set_vlans(vlans);
     }
 
-    /// Lets the raw packets that the port sends come back to it, as those of a port in loopback mode
-    /// do. None of them leaves, whatever its addresses are.
+    /// Lets the raw packets that the port sends come back to it, as those of a port in loopback
+    /// mode do. None of them leaves, whatever its addresses are.
     pub fn set_loopback(&self, loopback: bool) {
         self.core.port.set_loops(loopback);
     }

@@ -19,8 +19,8 @@ use crate::{
 const FIRST_BUFFER_LEN: usize = 64 << 10;
 
 impl Endpoint {
-    /// Hands the connection of a lent socket over to the adapter, with the bytes that were not read.
-    /// If that fails, nothing has changed.
+    /// Hands the connection of a lent socket over to the adapter, with the bytes that were not
+    /// read. If that fails, nothing has changed.
     pub(in crate::iwarp) fn lend(
         self: &Arc<Self>,
         device: &device::Device<device::Bound>,

@@ -12,7 +12,6 @@ use kernel::{
 
 use crate::{
     bindings,
-    initiator::Waker,
     link::{COMMANDS, CONTROLS, Event, Link, Owner},
     login::Terms,
     pdu::{self, FINAL, Header, NO_TAG, UNDERFLOW, WITH_STATUS, at, is_before, request, response},
@@ -70,7 +69,7 @@ struct State {
 /// A connection.
 #[pin_data]
 pub(crate) struct Connection {
-    link: Arc<Link<Waker>>,
+    link: Arc<Link>,
     #[pin]
     state: SpinLockIrq<State>,
     /// Something has changed for which a task may wait.
@@ -86,7 +85,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Returns the connection of a link, to which the socket was given.
-    pub(crate) fn new(link: Arc<Link<Waker>>, terms: &Terms) -> Result<Arc<Self>> {
+    pub(crate) fn new(link: Arc<Link>, terms: &Terms) -> Result<Arc<Self>> {
         let mut slots = KVec::with_capacity(COMMANDS, GFP_KERNEL)?;
         for _ in 0..COMMANDS {
             slots.push(Slot::default(), GFP_KERNEL)?;

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use kernel::{
     new_condvar, new_mutex, new_spinlock_irq,
     prelude::*,
-    sync::{Arc, ArcBorrow, CondVar, Mutex, SpinLockIrq},
+    sync::{Arc, CondVar, Mutex, SpinLockIrq},
     time::{Instant, Monotonic},
     workqueue::{Work, WorkItem, impl_has_work, new_work},
 };
@@ -16,11 +16,12 @@ use crate::{
     bindings,
     connection::Connection,
     kclient::{attached::Attached, background::Background},
-    link::{Link, Notified},
+    link::Link,
     login::{self, Terms},
-    scsi::{End, Host},
+    scsi::{Commands, End, Host},
     settings::Settings,
     socket::Socket,
+    waker::{Polled, Waker},
 };
 
 /// Milliseconds between two attempts to connect, and between two to give the socket away.
@@ -29,49 +30,17 @@ const ATTACH_INTERVAL_MS: u32 = 20;
 /// Attempts to give a socket away whose last bytes are not acknowledged.
 const ATTACH_ATTEMPTS: u32 = 250;
 
-/// What is done when there are completions: the connection handles them in the background.
-#[pin_data]
-pub(crate) struct Waker {
-    queue: Arc<Background>,
-    #[pin]
-    target: SpinLockIrq<Option<(Arc<Initiator>, Arc<Connection>)>>,
-    #[pin]
-    work: Work<Self>,
+/// A connection of an initiator, whose completions are handled.
+struct Handled {
+    initiator: Arc<Initiator>,
+    connection: Arc<Connection>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Waker { self.work }
-}
-
-impl Notified for Waker {
-    fn notify(this: ArcBorrow<'_, Self>) {
-        // It fails if it is queued.
-        let _ = this.queue.enqueue(Arc::from(this));
-    }
-}
-
-impl WorkItem for Waker {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let target = this.target.lock().clone();
-        let Some((initiator, connection)) = target else { return };
-        if connection.poll() {
-            initiator.lose(&this, &connection);
+impl Polled for Handled {
+    fn poll(&self, waker: &Waker) {
+        if self.connection.poll() {
+            self.initiator.lose(waker, &self.connection);
         }
-    }
-}
-
-impl Waker {
-    fn new(queue: &Arc<Background>) -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                queue: queue.clone(),
-                target <- new_spinlock_irq!(None, "kiscsi::Waker"),
-                work <- new_work!("kiscsi::Waker"),
-            }),
-            GFP_KERNEL,
-        )
     }
 }
 
@@ -117,20 +86,21 @@ impl WorkItem for Initiator {
 pub(crate) struct Running {
     initiator: Arc<Initiator>,
     host: Option<Host>,
+    // The last reference, which is dropped when no item runs.
+    #[expect(dead_code, reason = "kept")]
+    queue: Arc<Background>,
 }
 
 impl Running {
     /// Logs in, and shows the disks of the target.
-    pub(crate) fn start(
-        device: Arc<Attached>,
-        settings: Settings,
-        queue: &Arc<Background>,
-    ) -> Result<Self> {
+    pub(crate) fn start(device: Arc<Attached>, settings: Settings) -> Result<Self> {
+        let queue = Arc::new(Background::new(crate::NAME)?, GFP_KERNEL)?;
+        let shared = queue.clone();
         let initiator = Arc::pin_init(
             pin_init!(Initiator {
                 settings,
                 device,
-                queue: queue.clone(),
+                queue: shared,
                 phase <- new_spinlock_irq!(Phase::Lost, "kiscsi::Initiator"),
                 changed <- new_condvar!("kiscsi::Initiator"),
                 ending <- new_mutex!((), "kiscsi::Initiator"),
@@ -138,9 +108,10 @@ impl Running {
             }),
             GFP_KERNEL,
         )?;
-        let mut this = Self { initiator, host: None };
+        let mut this = Self { initiator, host: None, queue };
         this.initiator.connect()?;
-        let host = Host::add(&this.initiator.device, &this.initiator)?;
+        let commands = Arc::new(OfHost(this.initiator.clone()), GFP_KERNEL)?;
+        let host = Host::add(&this.initiator.device, commands)?;
         this.host = Some(host);
         Ok(this)
     }
@@ -163,7 +134,8 @@ impl Initiator {
         let link = Link::new(&self.device, &terms, waker.clone())?;
         give(&link, socket)?;
         let connection = Connection::new(link, &terms)?;
-        *waker.target.lock() = Some((self.clone(), connection.clone()));
+        let handled = Handled { initiator: self.clone(), connection: connection.clone() };
+        waker.set(Arc::new(handled, GFP_KERNEL)?);
         report(&terms);
         let mut phase = self.phase.lock();
         match &*phase {
@@ -172,12 +144,12 @@ impl Initiator {
                 drop(phase);
                 self.changed.notify_all();
                 // Also for PDUs that have arrived before.
-                let _ = self.queue.enqueue(waker);
+                Waker::wake(waker.as_arc_borrow());
                 Ok(())
             }
             Phase::Connected(..) | Phase::Over => {
                 drop(phase);
-                drop(waker.target.lock().take());
+                drop(waker.take());
                 connection.end(End::NoConnection);
                 Err(ESHUTDOWN)
             }
@@ -187,7 +159,7 @@ impl Initiator {
     /// Ends a connection that is over, and begins to make another one.
     fn lose(self: &Arc<Self>, waker: &Waker, connection: &Arc<Connection>) {
         let _ending = self.ending.lock();
-        let Some(target) = waker.target.lock().take() else { return };
+        let Some(target) = waker.take() else { return };
         let is_over = {
             let mut phase = self.phase.lock();
             let is_over = matches!(&*phase, Phase::Over);
@@ -219,51 +191,6 @@ impl Initiator {
         }
     }
 
-    /// Sends a command.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if there will be no connection, `EINVAL` for a command that is not possible, and
-    /// others for one that is to be tried again.
-    ///
-    /// # Safety
-    ///
-    /// The host must have got the command just now.
-    pub(crate) unsafe fn queue(&self, raw: NonNull<bindings::kiscsi_cmnd>, index: usize) -> Result {
-        // Under the lock, because the last reference to a connection must not be dropped here.
-        match &*self.phase.lock() {
-            // SAFETY: the caller promises that the host has got it just now.
-            Phase::Connected(connection, _) => unsafe { connection.queue(raw, index) },
-            Phase::Lost => Err(EBUSY),
-            Phase::Over => Err(ENODEV),
-        }
-    }
-
-    /// Ends a command that takes too long.
-    pub(crate) fn abort(&self, raw: NonNull<bindings::kiscsi_cmnd>, index: usize) -> Result {
-        match self.connected() {
-            Some((connection, _)) => connection.abort(raw, index),
-            // All commands have been ended, or are being ended.
-            None => {
-                drop(self.ending.lock());
-                Ok(())
-            }
-        }
-    }
-
-    /// Ends all commands, and waits for another connection.
-    pub(crate) fn reset(self: ArcBorrow<'_, Self>) -> Result {
-        let this: Arc<Self> = self.into();
-        if let Some((connection, waker)) = this.connected() {
-            this.lose(&waker, &connection);
-        }
-        let mut phase = this.phase.lock();
-        while matches!(&*phase, Phase::Lost) {
-            this.changed.wait(&mut phase);
-        }
-        if matches!(&*phase, Phase::Connected(..)) { Ok(()) } else { Err(EIO) }
-    }
-
     fn connected(&self) -> Option<(Arc<Connection>, Arc<Waker>)> {
         match &*self.phase.lock() {
             Phase::Connected(connection, waker) => Some((connection.clone(), waker.clone())),
@@ -287,8 +214,46 @@ impl Initiator {
     }
 }
 
+/// The initiator as the owner of the commands of its host.
+struct OfHost(Arc<Initiator>);
+
+impl Commands for OfHost {
+    unsafe fn queue(&self, raw: NonNull<bindings::kiscsi_cmnd>, index: usize) -> Result {
+        // Under the lock, because the last reference to a connection must not be dropped here.
+        match &*self.0.phase.lock() {
+            // SAFETY: the caller promises that the host has got it just now.
+            Phase::Connected(connection, _) => unsafe { connection.queue(raw, index) },
+            Phase::Lost => Err(EBUSY),
+            Phase::Over => Err(ENODEV),
+        }
+    }
+
+    fn abort(&self, raw: NonNull<bindings::kiscsi_cmnd>, index: usize) -> Result {
+        match self.0.connected() {
+            Some((connection, _)) => connection.abort(raw, index),
+            // All commands have been ended, or are being ended.
+            None => {
+                drop(self.0.ending.lock());
+                Ok(())
+            }
+        }
+    }
+
+    fn reset(&self) -> Result {
+        let Self(initiator) = self;
+        if let Some((connection, waker)) = initiator.connected() {
+            initiator.lose(&waker, &connection);
+        }
+        let mut phase = initiator.phase.lock();
+        while matches!(&*phase, Phase::Lost) {
+            initiator.changed.wait(&mut phase);
+        }
+        if matches!(&*phase, Phase::Connected(..)) { Ok(()) } else { Err(EIO) }
+    }
+}
+
 /// Gives a socket to a link. The last bytes of the login may not be acknowledged yet.
-fn give(link: &Link<Waker>, mut socket: Socket) -> Result {
+fn give(link: &Link, mut socket: Socket) -> Result {
     for _ in 0..ATTACH_ATTEMPTS {
         socket = match link.attach(socket) {
             Ok(()) => return Ok(()),

@@ -16,6 +16,7 @@
 //! | [`pdu`] | headers of PDUs |
 //! | [`scsi`] | the host and its commands |
 //! | [`socket`] | sockets of the kernel |
+//! | [`waker`] | what completions wake |
 //! | [`settings`] | the parameters |
 //! | [`bindings`] | the C functions of `helpers.c` |
 //!
@@ -41,12 +42,12 @@ mod pdu;
 mod scsi;
 mod settings;
 mod socket;
+mod waker;
 
 use crate::{
     initiator::Running,
     kclient::{
         attached::Attached,
-        background::Background,
         client::{Client, Registration, User},
     },
     settings::Settings,
@@ -54,11 +55,6 @@ use crate::{
 
 /// The owner of the core's objects.
 const NAME: &CStr = c"vrnic_kiscsi";
-
-kernel::sync::global_lock! {
-    // SAFETY: the module initialises it before it uses it.
-    unsafe(uninit) static QUEUE: Mutex<Option<Arc<Background>>> = None;
-}
 
 /// True if there is a session.
 static IS_RUNNING: Atomic<bool> = Atomic::new(false);
@@ -81,9 +77,8 @@ impl User for Initiators {
         if IS_RUNNING.load(Relaxed) {
             return Ok(None);
         }
-        let Some(queue) = QUEUE.lock().clone() else { return Err(ENODEV) };
         let name = device.name();
-        let running = Running::start(device.clone(), Settings::of_module()?, &queue);
+        let running = Running::start(device.clone(), Settings::of_module()?);
         let running = running.inspect_err(|error| pr_err!("{name}: no session: {error:?}\n"))?;
         IS_RUNNING.store(true, Relaxed);
         Ok(Some(running))
@@ -97,26 +92,13 @@ impl User for Initiators {
 
 /// The module: a client, registered until it goes.
 struct Module {
-    client: Option<Registration<Initiators>>,
+    _client: Registration<Initiators>,
 }
 
 impl kernel::Module for Module {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: this is called once, before anything uses it.
-        unsafe { QUEUE.init() };
         Settings::of_module()?;
-        *QUEUE.lock() = Some(Arc::new(Background::new(NAME)?, GFP_KERNEL)?);
-        let client = Registration::new().inspect_err(|_| drop(QUEUE.lock().take()))?;
-        Ok(Self { client: Some(client) })
-    }
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        self.client = None;
-        // The last reference: all items have run.
-        let queue = QUEUE.lock().take();
-        drop(queue);
+        Ok(Self { _client: Registration::new()? })
     }
 }
 

@@ -13,7 +13,7 @@ use kernel::{
     new_mutex,
     page::PAGE_SIZE,
     prelude::*,
-    sync::{Arc, ArcBorrow, Mutex},
+    sync::{Arc, Mutex},
     types::ForeignOwnable,
 };
 
@@ -29,6 +29,7 @@ use crate::{
     login::Terms,
     pdu::{self, Header},
     socket::Socket,
+    waker::Waker,
 };
 
 /// Commands that the target executes at a time, at most.
@@ -45,12 +46,6 @@ const HEADER_PLACE: usize = 64;
 const MAX_PAGES: u32 = (PAGE_SIZE / size_of::<u64>()) as u32;
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
-
-/// An object that is notified of completions.
-pub(crate) trait Notified: Send + Sync + 'static {
-    /// Called when there may be completions, in any context. Must not sleep.
-    fn notify(this: ArcBorrow<'_, Self>);
-}
 
 /// A completion.
 #[derive(Clone, Copy, Debug)]
@@ -141,15 +136,14 @@ impl Place {
 /// # Invariants
 ///
 /// `cq` and `qp` are objects of the device of `pd`, which this type owns. `qp` is destroyed if and
-/// only if `is_open` is false. `notified` is the foreign form of an `Arc<N>`.
+/// only if `is_open` is false. `waker` is the foreign form of an `Arc<Waker>`.
 #[pin_data(PinnedDrop)]
-pub(crate) struct Link<N: Notified> {
+pub(crate) struct Link {
     cq: NonNull<ib::ib_cq>,
     qp: NonNull<ib::ib_qp>,
     #[pin]
     is_open: Mutex<bool>,
-    notified: *mut c_void,
-    _notified: core::marker::PhantomData<Arc<N>>,
+    waker: *mut c_void,
     pd: Arc<Pd>,
     receives: Arc<Mapped>,
     headers: Arc<Mapped>,
@@ -157,37 +151,38 @@ pub(crate) struct Link<N: Notified> {
     lists: Arc<Mapped>,
 }
 
-// SAFETY: the core allows its objects to be used and destroyed by any thread; an `Arc<N>` may be
-// sent.
-unsafe impl<N: Notified> Send for Link<N> {}
+// SAFETY: the core allows its objects to be used and destroyed by any thread; an `Arc<Waker>` may
+// be sent.
+unsafe impl Send for Link {}
 // SAFETY: posting, polling and the driver's functions may be called by several threads at a time.
-unsafe impl<N: Notified> Sync for Link<N> {}
+unsafe impl Sync for Link {}
 
 /// A CQ that is destroyed on drop.
 ///
 /// # Invariants
 ///
-/// The pointer refers to a CQ that this type owns. `context` is the foreign form of an `Arc<N>`,
-/// which the handler uses.
-struct RawCq<N: Notified>(NonNull<ib::ib_cq>, *mut c_void, core::marker::PhantomData<Arc<N>>);
+/// The pointer refers to a CQ that this type owns. `context` is the foreign form of an
+/// `Arc<Waker>`, which the handler uses.
+struct RawCq(NonNull<ib::ib_cq>, *mut c_void);
 
-impl<N: Notified> RawCq<N> {
-    fn new(device: &Attached, notified: Arc<N>) -> Result<Self> {
+impl RawCq {
+    fn new(device: &Attached, waker: Arc<Waker>) -> Result<Self> {
         let attr = ib::ib_cq_init_attr {
             cqe: u32::try_from(RECEIVES + COMMANDS + CONTROLS)?,
             comp_vector: 0,
             flags: 0,
         };
-        let context = notified.into_foreign();
+        let context = waker.into_foreign();
         let (raw, name) = (device.as_raw().as_ptr(), device.owner().as_char_ptr());
         // SAFETY: the device is registered, as the caller has it; the core copies the attributes,
-        // and the name is static. The handler gets an `Arc<N>` that lives until the CQ has gone.
-        let cq = unsafe { ib::__ib_create_cq(raw, Some(changed::<N>), None, context, &attr, name) };
+        // and the name is static. The handler gets an `Arc<Waker>` that lives until the CQ has
+        // gone.
+        let cq = unsafe { ib::__ib_create_cq(raw, Some(changed), None, context, &attr, name) };
         let cq = from_err_ptr(cq).and_then(|cq| NonNull::new(cq).ok_or(ENOMEM));
         // INVARIANT: it was created just now, for this caller.
-        cq.map(|cq| Self(cq, context, core::marker::PhantomData)).inspect_err(|_| {
+        cq.map(|cq| Self(cq, context)).inspect_err(|_| {
             // SAFETY: there is no CQ whose handler would use it.
-            drop(unsafe { Arc::<N>::from_foreign(context) });
+            drop(unsafe { Arc::<Waker>::from_foreign(context) });
         })
     }
 
@@ -198,10 +193,10 @@ impl<N: Notified> RawCq<N> {
     }
 }
 
-impl<N: Notified> Drop for RawCq<N> {
+impl Drop for RawCq {
     fn drop(&mut self) {
         // SAFETY: by the type's invariants both are this type's own; no queue pair uses the CQ.
-        unsafe { free_cq::<N>(self.0, self.1) };
+        unsafe { free_cq(self.0, self.1) };
     }
 }
 
@@ -210,29 +205,30 @@ impl<N: Notified> Drop for RawCq<N> {
 /// # Safety
 ///
 /// The caller must own it, no queue pair may use it, and `context` must be as for [`RawCq`].
-unsafe fn free_cq<N: Notified>(cq: NonNull<ib::ib_cq>, context: *mut c_void) {
+unsafe fn free_cq(cq: NonNull<ib::ib_cq>, context: *mut c_void) {
     // SAFETY: the caller owns the CQ, and nothing uses it. On return its handler does not run.
     let _ = unsafe { ib::ib_destroy_cq_user(cq.as_ptr(), core::ptr::null_mut()) };
-    // SAFETY: the caller promises that it is an `Arc<N>`. The handler, which used it, has ended.
-    drop(unsafe { Arc::<N>::from_foreign(context) });
+    // SAFETY: the caller promises that it is an `Arc<Waker>`. The handler, which used it, has
+    // ended.
+    drop(unsafe { Arc::<Waker>::from_foreign(context) });
 }
 
 /// The handler of completions.
 ///
 /// # Safety
 ///
-/// `context` must be the foreign form of an `Arc<N>` that is alive.
-unsafe extern "C" fn changed<N: Notified>(_cq: *mut ib::ib_cq, context: *mut c_void) {
+/// `context` must be the foreign form of an `Arc<Waker>` that is alive.
+unsafe extern "C" fn changed(_cq: *mut ib::ib_cq, context: *mut c_void) {
     // SAFETY: the caller promises so.
-    N::notify(unsafe { Arc::<N>::borrow(context) });
+    Waker::wake(unsafe { Arc::<Waker>::borrow(context) });
 }
 
-impl<N: Notified> Link<N> {
+impl Link {
     /// Creates a queue pair for a session with these terms, and posts its receives.
     pub(crate) fn new(
         device: &Arc<Attached>,
         terms: &Terms,
-        notified: Arc<N>,
+        waker: Arc<Waker>,
     ) -> Result<Arc<Self>> {
         let dyn_device: Arc<dyn Device> = device.clone();
         let pd = Pd::new(dyn_device.clone())?;
@@ -242,9 +238,9 @@ impl<N: Notified> Link<N> {
         };
         let (receives, headers) = (map(RECEIVES * RECEIVE_LEN)?, map(COMMANDS * HEADER_PLACE)?);
         let (controls, lists) = (map(CONTROLS * HEADER_PLACE)?, map(COMMANDS * PAGE_SIZE)?);
-        let raw_cq = RawCq::new(device, notified)?;
+        let raw_cq = RawCq::new(device, waker)?;
         let qp = create_qp(&pd, raw_cq.0)?;
-        let (cq, notified) = raw_cq.into_parts();
+        let (cq, waker) = raw_cq.into_parts();
         // INVARIANT: both were created just now, for this caller. If this fails, it frees nothing
         // that is in use, and leaks both.
         let this = Arc::pin_init(
@@ -252,8 +248,7 @@ impl<N: Notified> Link<N> {
                 cq,
                 qp,
                 is_open <- new_mutex!(true, "kiscsi::Link"),
-                notified,
-                _notified: core::marker::PhantomData,
+                waker,
                 pd,
                 receives,
                 headers,
@@ -485,11 +480,11 @@ impl<N: Notified> Link<N> {
 }
 
 #[pinned_drop]
-impl<N: Notified> PinnedDrop for Link<N> {
+impl PinnedDrop for Link {
     fn drop(self: Pin<&mut Self>) {
         self.close();
         // SAFETY: by the type's invariants both are this type's own; the queue pair has gone.
-        unsafe { free_cq::<N>(self.cq, self.notified) };
+        unsafe { free_cq(self.cq, self.waker) };
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The login: the exchange by which an iSCSI session begins (RFC 7143, 6.3 and 13). It takes place on an
-//! ordinary socket, before the adapter has the connection.
+//! The login: the exchange by which an iSCSI session begins (RFC 7143, 6.3 and 13). It takes place
+//! on an ordinary socket, before the adapter has the connection.
 
 use core::fmt::Write;
 

@@ -7,13 +7,11 @@ use kernel::{
     error::to_result,
     ffi::{c_int, c_void},
     prelude::*,
-    sync::{Arc, ArcBorrow},
-    types::ForeignOwnable,
+    sync::Arc,
 };
 
 use crate::{
     bindings,
-    initiator::Initiator,
     kclient::{attached::Attached, pd::Device},
     link::COMMANDS,
 };
@@ -103,41 +101,60 @@ impl Drop for Command {
     }
 }
 
+/// The owner of the commands of a host.
+pub(crate) trait Commands: Send + Sync {
+    /// Sends a command. Can be called in any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there will be no connection, `EINVAL` for a command that is not possible, and
+    /// others for one that is to be tried again.
+    ///
+    /// # Safety
+    ///
+    /// The host must have got the command just now.
+    unsafe fn queue(&self, raw: NonNull<bindings::kiscsi_cmnd>, index: usize) -> Result;
+
+    /// Ends a command that takes too long: on success nothing uses it any more.
+    fn abort(&self, raw: NonNull<bindings::kiscsi_cmnd>, index: usize) -> Result;
+
+    /// Ends all commands, and waits for another connection.
+    fn reset(&self) -> Result;
+}
+
 /// A host of the SCSI layer. It is removed on drop: on return there are no commands.
 ///
 /// # Invariants
 ///
-/// The pointer refers to a host that this type owns, and that was added. `session` is the foreign
-/// form of an `Arc<Initiator>`, which the host's functions use.
-pub(crate) struct Host(NonNull<bindings::kiscsi_host>, *mut c_void);
+/// `raw` refers to a host that this type owns, and that was added. Its functions get the address of
+/// what is in `commands`.
+pub(crate) struct Host {
+    raw: NonNull<bindings::kiscsi_host>,
+    #[expect(dead_code, reason = "kept")]
+    commands: KBox<Arc<dyn Commands>>,
+}
 
 // SAFETY: hosts may be removed by any thread.
 unsafe impl Send for Host {}
 
 impl Host {
-    /// Adds a host whose commands go to `session`, and looks for its disks.
-    pub(crate) fn add(device: &Arc<Attached>, session: &Arc<Initiator>) -> Result<Self> {
+    /// Adds a host with these commands, and looks for its disks.
+    pub(crate) fn add(device: &Attached, commands: Arc<dyn Commands>) -> Result<Self> {
         let device = device.as_raw().as_ptr();
-        let context = session.clone().into_foreign();
+        let mut commands = KBox::new(commands, GFP_KERNEL)?;
+        let session: *mut Arc<dyn Commands> = &mut *commands;
         // SAFETY: the device is registered, as the caller has it.
-        let host = unsafe { bindings::kiscsi_host_new(device, context, COMMANDS as u32) };
-        let free = || {
-            // SAFETY: no host uses it.
-            drop(unsafe { <Arc<Initiator> as ForeignOwnable>::from_foreign(context) });
-        };
-        let Some(host) = NonNull::new(host) else {
-            free();
-            return Err(ENOMEM);
-        };
-        // SAFETY: it was created just now, and the device is registered.
-        let added = to_result(unsafe { bindings::kiscsi_host_add(host.as_ptr(), device) });
+        let raw = unsafe { bindings::kiscsi_host_new(device, session.cast(), COMMANDS as u32) };
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // SAFETY: it was created just now, and the device is registered. `commands` stays where it
+        // is.
+        let added = to_result(unsafe { bindings::kiscsi_host_add(raw.as_ptr(), device) });
         added.inspect_err(|_| {
             // SAFETY: it is this function's own, and was not added.
-            unsafe { bindings::kiscsi_host_put(host.as_ptr()) };
-            free();
+            unsafe { bindings::kiscsi_host_put(raw.as_ptr()) };
         })?;
         // INVARIANT: it was added just now.
-        Ok(Self(host, context))
+        Ok(Self { raw, commands })
     }
 }
 
@@ -145,22 +162,20 @@ impl Drop for Host {
     fn drop(&mut self) {
         // SAFETY: by the type's invariants the host is this type's own. When it was removed, its
         // functions are not called any more.
-        unsafe { bindings::kiscsi_host_remove(self.0.as_ptr()) };
+        unsafe { bindings::kiscsi_host_remove(self.raw.as_ptr()) };
         // SAFETY: as above.
-        unsafe { bindings::kiscsi_host_put(self.0.as_ptr()) };
-        // SAFETY: by the type's invariants it is an `Arc<Initiator>`, which nothing uses any more.
-        drop(unsafe { <Arc<Initiator> as ForeignOwnable>::from_foreign(self.1) });
+        unsafe { bindings::kiscsi_host_put(self.raw.as_ptr()) };
     }
 }
 
-/// Returns the initiator of a host.
+/// Returns the commands of a host.
 ///
 /// # Safety
 ///
-/// `session` must be the foreign form of an `Arc<Initiator>` that is alive for `'a`.
-unsafe fn initiator<'a>(session: *mut c_void) -> ArcBorrow<'a, Initiator> {
-    // SAFETY: the caller promises so.
-    unsafe { <Arc<Initiator> as ForeignOwnable>::borrow(session) }
+/// `session` must be what a host's functions get, for `'a`.
+unsafe fn commands<'a>(session: *mut c_void) -> &'a dyn Commands {
+    // SAFETY: the caller promises so, and by its invariants the host has these commands.
+    &**unsafe { &*session.cast::<Arc<dyn Commands>>() }
 }
 
 fn result(result: Result) -> c_int {
@@ -179,8 +194,8 @@ unsafe extern "C" fn kiscsi_queue(
     tag: u32,
 ) -> c_int {
     let Some(cmnd) = NonNull::new(cmnd) else { return EINVAL.to_errno() };
-    // SAFETY: the host keeps the initiator, and has got the command just now.
-    result(unsafe { initiator(session).queue(cmnd, tag as usize) })
+    // SAFETY: the host's functions call this, and the host has got the command just now.
+    result(unsafe { commands(session).queue(cmnd, tag as usize) })
 }
 
 /// See `helpers.h`.
@@ -195,8 +210,8 @@ unsafe extern "C" fn kiscsi_abort(
     tag: u32,
 ) -> c_int {
     let Some(cmnd) = NonNull::new(cmnd) else { return EINVAL.to_errno() };
-    // SAFETY: the host keeps the initiator.
-    result(unsafe { initiator(session) }.abort(cmnd, tag as usize))
+    // SAFETY: the host's functions call this.
+    result(unsafe { commands(session) }.abort(cmnd, tag as usize))
 }
 
 /// See `helpers.h`.
@@ -206,6 +221,6 @@ unsafe extern "C" fn kiscsi_abort(
 /// To be called by the functions of a [`Host`].
 #[no_mangle]
 unsafe extern "C" fn kiscsi_reset(session: *mut c_void) -> c_int {
-    // SAFETY: the host keeps the initiator.
-    result(unsafe { initiator(session) }.reset())
+    // SAFETY: the host's functions call this.
+    result(unsafe { commands(session) }.reset())
 }

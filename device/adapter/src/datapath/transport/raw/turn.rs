@@ -200,8 +200,8 @@ impl<H: Host> RawTurn<'_, '_, H> {
     }
 }
 
-/// Gives a frame of a port in loopback mode to the QPs of raw packets whose rules select it. Returns
-/// the number of copies.
+/// Gives a frame of a port in loopback mode to the QPs of raw packets whose rules select it.
+/// Returns the number of copies.
 fn come_back<H: Host>(own: &Objects<H>, frame: Frame) -> u64 {
     let arrival = Arrival::default();
     // A frame that no rule takes is lost: it was not for the guest's network card.
