@@ -20,6 +20,7 @@
 //! | `memory` | regions and windows |
 //! | `queues` | event queues, completion queues and QPs |
 //! | `srq` | shared receive queues, and those of XRC |
+//! | `faults` | rules for faults, for tests |
 //! | `direct` | address ranges of direct transfers |
 //! | `stats` | the counters of an adapter |
 //! | `inspect` | records of objects, for debugging |
@@ -40,6 +41,7 @@ use crate::{
 };
 
 mod direct;
+mod faults;
 pub mod fields;
 mod inspect;
 mod memory;
@@ -49,6 +51,7 @@ mod srq;
 mod stats;
 
 pub use direct::*;
+pub use faults::*;
 pub use inspect::*;
 pub use memory::*;
 pub use query::*;
@@ -211,6 +214,10 @@ commands! {
     /// Ends a command without a response: its key is not valid, and its data is not accessed any
     /// more.
     EndCommand = 54: EndCommand => ();
+    /// Adds a rule for faults of the function, or removes rules.
+    EditFaults = 57: EditFaults => FaultEdited, where reserved;
+    /// Fills a buffer with lines about the rules that EDIT_FAULTS has added.
+    ListFaults = 58: ListFaults => FaultLines;
     /// Makes pages of a region present, and returns a request for pages.
     MapPages = 59: MapPages => PageRequest;
     /// Makes pages of a region absent.

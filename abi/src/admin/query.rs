@@ -156,6 +156,8 @@ bitflags! {
         const CLOSE_CONNECTION = 1 << 7;
         /// SET_ISCSI, with iWARP, and END_COMMAND.
         const ISCSI = 1 << 8;
+        /// EDIT_FAULTS and LIST_FAULTS, if the operator permits them.
+        const FAULTS = 1 << 9;
         /// [`super::MrFlags::PAGED`], MAP_PAGES and UNMAP_PAGES, with RoCE.
         const PAGED = 1 << 10;
         /// The command RESIZE_SRQ.

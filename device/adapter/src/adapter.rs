@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
-use vrnic_abi::admin::Transport;
+use vrnic_abi::admin::{DeviceFeatures, Transport};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Attr;
 use vrnic_abi::{Qpn, doorbell, pci, regs};
@@ -438,6 +438,21 @@ impl<H: Host> Adapter<H> {
     /// Returns the reply to QUERY_DEVICE.
     #[must_use]
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
-        limits::caps(&self.limits(), self.transport())
+        let mut caps = limits::caps(&self.limits(), self.transport());
+        if self.permits_faults() {
+            caps.features |= DeviceFeatures::FAULTS.bits();
+        }
+        caps
+    }
+
+    /// Sets whether the guest may set rules for faults of its own function (docs/faults.md).
+    pub fn permit_faults(&self, permits: bool) {
+        self.core.injection.permit(permits);
+    }
+
+    /// Returns whether the guest may set rules for faults of its own function.
+    #[must_use]
+    pub fn permits_faults(&self) -> bool {
+        self.core.injection.permits()
     }
 }

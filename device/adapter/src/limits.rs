@@ -216,14 +216,14 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         max_ranges: limits.ranges.into(),
         max_uars: limits.uar.into(),
         max_flows: limits.flows.into(),
-        features: match transport {
-            Transport::Roce => DeviceFeatures::all().difference(DeviceFeatures::CLOSE_CONNECTION),
-            Transport::Iwarp => {
-                DeviceFeatures::all().difference(DeviceFeatures::FLUSH | DeviceFeatures::PAGED)
-            }
-        }
-        .bits()
-        .into(),
+        features: DeviceFeatures::all()
+            .difference(DeviceFeatures::FAULTS)
+            .difference(match transport {
+                Transport::Roce => DeviceFeatures::CLOSE_CONNECTION,
+                Transport::Iwarp => DeviceFeatures::FLUSH | DeviceFeatures::PAGED,
+            })
+            .bits()
+            .into(),
         ..DeviceCaps::default()
     }
 }

@@ -33,6 +33,7 @@ impl<H: Host> Adapter<H> {
         self.registers.clear();
         *self.core().asynchronous.write() = None;
         let qps = self.halt();
+        self.core().injection.clear_guest(self.name());
         self.objects.clear();
         let old = self.tpt();
         *self.tpt.write() = Arc::new(old.successor());

@@ -24,6 +24,8 @@ pub struct Sender<'a> {
     pub mac: MacAddr,
     /// The QP.
     pub qpn: Qpn,
+    /// True if a rule for faults of packets may select the function.
+    pub has_rules: bool,
 }
 
 /// A message that one QP of the daemon has sent to another, by copying or by trying to.

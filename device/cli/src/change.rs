@@ -24,7 +24,7 @@ pub(crate) enum Function {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
     /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,interrupts=INTERRUPTS,weight=WEIGHT,floor=FLOOR,
-    /// resources=RESOURCES, as for vrnicd --function
+    /// guest-faults=yes,resources=RESOURCES, as for vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -183,7 +183,7 @@ fn word(flag: bool) -> String {
 }
 
 /// Returns the settings of a function as a row of a table.
-fn row(function: FunctionConfig) -> [String; 14] {
+fn row(function: FunctionConfig) -> [String; 15] {
     let FunctionConfig {
         name,
         mac,
@@ -199,6 +199,7 @@ fn row(function: FunctionConfig) -> [String; 14] {
         interrupts,
         weight,
         floor,
+        guest_faults,
         resources: _,
     } = function;
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
@@ -220,6 +221,7 @@ fn row(function: FunctionConfig) -> [String; 14] {
         ceiling(interrupts),
         u16::from(weight).to_string(),
         or_dash(floor.map(|floor| floor.to_string()).unwrap_or_default()),
+        if guest_faults { "yes" } else { "no" }.to_owned(),
     ]
 }
 

@@ -39,7 +39,8 @@ pub(crate) enum Fault {
         #[arg(required = true, value_name = "WORD")]
         rule: Vec<String>,
     },
-    /// List the rules, with what each has looked at (seen) and hit, and when
+    /// List the rules, with what each has looked at (seen) and hit, and when. The name of a function
+    /// stands before the numbers of rules that its guest has set
     #[command(visible_alias = "show")]
     List {
         /// Print JSON
@@ -95,7 +96,8 @@ fn wait(control: &Path, number: u32, hits: u64, timeout: Duration) -> anyhow::Re
         let Reply::Faults(faults) = ask(control, &Request::ListFaults)? else {
             bail!("unexpected reply from the daemon");
         };
-        let Some(rule) = faults.rules.iter().find(|rule| rule.id == number) else {
+        let Some(rule) = faults.rules.iter().find(|rule| rule.guest.is_none() && rule.id == number)
+        else {
             bail!("there is no rule {number}");
         };
         if rule.hit >= hits {
@@ -117,12 +119,13 @@ fn wait(control: &Path, number: u32, hits: u64, timeout: Duration) -> anyhow::Re
 /// Shows a row for each rule.
 fn list(faults: &FaultsView, json: bool) -> anyhow::Result<()> {
     let mut table = table(&["rule", "seen", "hit", "over", "armed", "last hit", "text"]);
-    for RuleView { id, rule, seen, hit, armed, last_hit, over } in &faults.rules {
+    for RuleView { guest, id, rule, seen, hit, armed, last_hit, over } in &faults.rules {
         let over = if *over { "yes" } else { "no" };
         let last = last_hit.map_or_else(|| "-".to_owned(), |last| ago(faults.now, last));
         let (armed, text) = (ago(faults.now, *armed), rule.clone());
+        let guest = guest.as_ref().map(|guest| format!("{guest}:")).unwrap_or_default();
         table.add_row([
-            id.to_string(),
+            format!("{guest}{id}"),
             seen.to_string(),
             hit.to_string(),
             over.to_owned(),

@@ -18,7 +18,10 @@ pub struct FaultsView {
 /// A rule with its counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleView {
-    /// Its number.
+    /// The function whose guest has set it; absent for a rule of the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<String>,
+    /// Its number, among the rules of the operator or of this guest.
     pub id: u32,
     /// The rule as text.
     pub rule: String,

@@ -60,6 +60,9 @@ pub struct FunctionConfig {
     pub weight: Weight,
     /// The part of the workers' time that it has at least whenever it has work.
     pub floor: Option<Part>,
+    /// True if its guest may set rules for faults of this function.
+    #[serde(default, rename = "guest-faults")]
+    pub guest_faults: bool,
     /// The amounts of resources that are lower than the limits of the daemon.
     #[serde(default, skip_serializing_if = "Assignment::is_empty")]
     pub resources: Assignment,
@@ -78,7 +81,7 @@ pub struct FunctionCeilings {
 
 impl FunctionConfig {
     /// The names of the settings.
-    pub const KEYS: [&str; 15] = [
+    pub const KEYS: [&str; 16] = [
         "name",
         "mac",
         "socket",
@@ -93,6 +96,7 @@ impl FunctionConfig {
         "interrupts",
         "weight",
         "floor",
+        "guest-faults",
         "resources",
     ];
 
@@ -149,7 +153,7 @@ impl FromStr for FunctionConfig {
 
     /// Parses
     /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…,
-    /// interrupts=…,weight=…,floor=…,resources=…`.
+    /// interrupts=…,weight=…,floor=…,guest-faults=…,resources=…`.
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let fields = Fields::parse("function", &Self::KEYS, text)?;
         let personality =
@@ -170,6 +174,7 @@ impl FromStr for FunctionConfig {
             interrupts: fields.read("interrupts", per_second::FORM, str::parse)?,
             weight: fields.read("weight", WEIGHT_FORM, str::parse)?.unwrap_or_default(),
             floor: fields.read("floor", PART_FORM, str::parse)?,
+            guest_faults: fields.flag("guest-faults")?,
             resources: fields.get("resources").map_or(Ok(Assignment::default()), str::parse)?,
         })
     }
@@ -205,6 +210,9 @@ mod tests {
         let function: FunctionConfig =
             format!("{base},weight=300,floor=20%").parse().expect("valid");
         assert_eq!((u16::from(function.weight), function.floor), (300, "20%".parse().ok()));
+        assert!(!function.guest_faults, "the default");
+        let function: FunctionConfig = format!("{base},guest-faults=yes").parse().expect("valid");
+        assert!(function.guest_faults);
         for (vlan, text) in [("", "-"), (",vlan=5", "5"), (",vlan=7+5", "5+7")] {
             let function: FunctionConfig = format!("{base}{vlan}").parse().expect("valid");
             assert_eq!(function.vlans.text(), text);
@@ -229,6 +237,7 @@ mod tests {
             ("name=a,mac=52:54:00:00:00:0a,socket=/s,vlan=5+", "from 1 to 4094"),
             ("name=a,mac=52:54:00:00:00:0a,socket=/s,rate=fast", "a number above 0"),
             ("name=a,mac=52:54:00:00:00:0a,socket=/s,ops=0", "a number above 0"),
+            ("name=a,mac=52:54:00:00:00:0a,socket=/s,guest-faults=on", "yes or no"),
             ("name", "name"),
         ] {
             let error = text.parse::<FunctionConfig>().expect_err(text).to_string();

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use common::world::World;
 use serde_json::Value;
-use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::admin::{DeviceFeatures, EditFaults, Opcode as Admin, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::Status as DeviceStatus;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
@@ -137,5 +137,40 @@ fn rules_that_make_no_sense_are_refused_as_a_whole() {
         assert!(!output.status.success() && why.contains(part), "{part}: {why}");
     }
     assert_eq!(world.said("fault list").lines().count(), 2, "only the first rule");
+    world.check();
+}
+
+#[test]
+fn rules_of_a_guest_concern_its_function_alone() {
+    let world = copying();
+    let (mac, socket) = ([0x52, 0x54, 0, 0, 0, 0x77], world.folder.path("g"));
+    let function = format!("name=g,mac=52:54:00:00:00:77,socket={}", socket.display());
+    world.said(&format!("function add {function},guest-faults=yes"));
+    assert!(world.said("function list").contains("guest-faults"));
+    let guest = Guest::connect(&socket, mac).expect("a VMM");
+    guest.bring_up();
+    assert!(guest.caps().has(DeviceFeatures::FAULTS));
+    let rule = b"delay-command by=60ms command=alloc-context times=1";
+    let addr = guest.ram().alloc(4096);
+    guest.ram().write(addr, rule);
+    let (addr, len) = (addr.into(), (rule.len() as u32).into());
+    let params = EditFaults { addr, len, ..EditFaults::default() };
+    let other = &world.guests[0];
+    assert!(!other.caps().has(DeviceFeatures::FAULTS));
+    other.command::<command::EditFaults>(&params).expect_err("not permitted");
+    let edited = guest.command::<command::EditFaults>(&params).expect("EDIT_FAULTS");
+    assert_eq!((edited.number.get(), edited.reason.get()), (1, 0));
+    let took = |guest: &Guest| {
+        let start = Instant::now();
+        guest.alloc_context().expect("a context");
+        start.elapsed()
+    };
+    assert!(took(other) < Duration::from_millis(60));
+    assert!(took(&guest) >= Duration::from_millis(60));
+    let text = world.said("fault list");
+    assert!(text.contains(" g:1 ") && text.contains("function=g"), "{text}");
+    assert!(!world.vrnic("fault wait 1").status.success(), "there is no rule 1 of the operator");
+    guest.reset();
+    assert!(!world.said("fault list").contains("g:1"));
     world.check();
 }

@@ -11,10 +11,14 @@ use crate::subject::Subject;
 
 /// The maximum number of QPs whose packets a rule counts. It ignores the packets of further QPs.
 pub const MAX_QPS: usize = 1 << 16;
+/// The same for a rule of a guest.
+pub const MAX_GUEST_QPS: usize = 1 << 12;
 
 /// A rule in force.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// The function whose guest has set it, if a guest has.
+    pub(crate) guest: Option<Box<str>>,
     pub(crate) id: RuleId,
     pub(crate) rule: Rule,
     /// The time at which it was added.
@@ -36,12 +40,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(id: RuleId, rule: Rule, now: Nanos) -> Self {
+    pub(crate) fn new(guest: Option<&str>, id: RuleId, rule: Rule, now: Nanos) -> Self {
         let from = rule.after.map_or(now, |after| now.plus(after));
         let until = rule.lifetime.map(|lifetime| from.plus(lifetime));
         let (counts, states) = (HashMap::new(), HashMap::new());
-        let (armed, last) = (now, None);
-        Self { id, rule, armed, from, until, counts, qps: 0, states, seen: 0, hit: 0, last }
+        let (armed, qps, seen, hit, last) = (now, 0, 0, 0, None);
+        let guest = guest.map(Box::from);
+        Self { guest, id, rule, armed, from, until, counts, qps, states, seen, hit, last }
     }
 
     /// Returns whether the time of the rule is over, or its number of hits is reached.
@@ -85,7 +90,7 @@ impl Entry {
         }
         let qps = self.counts.get_mut(subject.function)?;
         if !qps.contains_key(&subject.qp) {
-            if self.qps >= MAX_QPS {
+            if self.qps >= if self.guest.is_some() { MAX_GUEST_QPS } else { MAX_QPS } {
                 return None;
             }
             self.qps += 1;

@@ -23,11 +23,13 @@
 //! | [`set`] | the rules in force |
 //! | [`state`] | rules for the state of a port or a device |
 //! | [`rules`] | the rules in force, shared by threads |
+//! | [`concern`] | what a function knows of them |
 //! | [`corrupt`] | changes of frames |
 //! | [`delay`] | frames that wait |
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod concern;
 pub mod corrupt;
 pub mod decision;
 pub mod delay;
@@ -43,11 +45,12 @@ pub mod text;
 mod values;
 
 pub use action::{Action, Crc, Pattern, Site};
+pub use concern::Concern;
 pub use corrupt::corrupt;
 pub use delay::Delayed;
 pub use opcode::Opcode;
 pub use rule::{Chance, Filter, Rule, RuleId};
-pub use rules::Rules;
+pub use rules::{Observer, Rules};
 pub use set::{Fate, Faults, Listed, Refused};
 pub use state::State;
 pub use subject::{Hit, Subject};

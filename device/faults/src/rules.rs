@@ -1,15 +1,24 @@
 //! The rules in force, shared by the threads of a daemon.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use vrnic_packet::Nanos;
 
 use crate::action::Site;
+use crate::concern::Concern;
 use crate::rule::{Rule, RuleId};
 use crate::set::{Fate, Faults, Listed, Refused};
 use crate::state::State;
 use crate::subject::{Hit, Subject};
+
+/// An observer of changes.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Is called after each change, by the thread that makes it.
+    fn changed(&self);
+}
 
 /// The rules of all functions of a daemon. Where no rule looks, a thread reads one word and does
 /// nothing else.
@@ -17,10 +26,34 @@ use crate::subject::{Hit, Subject};
 pub struct Rules {
     /// The places where rules look, as bits.
     sites: AtomicU32,
-    set: Mutex<Faults>,
+    shared: Mutex<Shared>,
+    observer: OnceLock<Box<dyn Observer>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    set: Faults,
+    /// What functions know of the rules.
+    concerns: Vec<Weak<Concern>>,
 }
 
 impl Rules {
+    /// Sets the observer. Further calls have no effect.
+    pub fn attach(&self, observer: Box<dyn Observer>) {
+        let _set_before = self.observer.set(observer);
+    }
+
+    /// Returns what a function knows of the rules, from now on.
+    #[must_use]
+    pub fn concern(&self, function: &str) -> Arc<Concern> {
+        let mut shared = self.shared.lock();
+        let concern = Arc::new(Concern::new(function));
+        concern.set_sites(shared.set.sites_of(function));
+        shared.concerns.retain(|known| known.strong_count() > 0);
+        shared.concerns.push(Arc::downgrade(&concern));
+        concern
+    }
+
     /// Returns whether a rule looks at this place.
     #[inline]
     #[must_use]
@@ -35,15 +68,23 @@ impl Rules {
         self.sites.load(Ordering::Relaxed) != 0
     }
 
-    /// Changes the rules, or reads them.
+    /// Changes the rules.
     fn change<R>(&self, change: impl FnOnce(&mut Faults) -> R) -> R {
-        let mut set = self.set.lock();
-        let result = change(&mut set);
+        let mut shared = self.shared.lock();
+        let Shared { set, concerns } = &mut *shared;
+        let result = change(set);
         self.sites.store(set.sites(), Ordering::Relaxed);
+        for concern in concerns.iter().filter_map(Weak::upgrade) {
+            concern.set_sites(set.sites_of(concern.function()));
+        }
+        drop(shared);
+        if let Some(observer) = self.observer.get() {
+            observer.changed();
+        }
         result
     }
 
-    /// Adds a rule.
+    /// Adds a rule of the operator.
     ///
     /// # Errors
     /// [`Refused`].
@@ -51,35 +92,55 @@ impl Rules {
         self.change(|set| set.add(rule, now))
     }
 
-    /// Removes a rule; returns whether it existed.
-    pub fn remove(&self, id: RuleId) -> bool {
-        self.change(|set| set.remove(id))
+    /// Adds a rule that the guest of a function sets for it.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn add_of(&self, function: &str, rule: Rule, now: Nanos) -> Result<RuleId, Refused> {
+        self.change(|set| set.add_of(function, rule, now))
     }
 
-    /// Removes all rules.
+    /// Removes a rule of the operator; returns whether it existed.
+    pub fn remove(&self, id: RuleId) -> bool {
+        self.change(|set| set.remove(None, id))
+    }
+
+    /// Removes a rule of the guest of a function; returns whether it existed.
+    pub fn remove_of(&self, function: &str, id: RuleId) -> bool {
+        self.change(|set| set.remove(Some(function), id))
+    }
+
+    /// Removes all rules, also those of guests.
     pub fn clear(&self) {
         self.change(Faults::clear);
     }
 
+    /// Removes all rules of the guest of a function.
+    pub fn clear_of(&self, function: &str) {
+        if self.any() {
+            self.change(|set| set.clear_of(function));
+        }
+    }
+
     /// Passes each rule to a function, in order, and returns the results.
     pub fn list<R>(&self, now: Nanos, each: impl FnMut(Listed<'_>) -> R) -> Vec<R> {
-        self.set.lock().list(now).map(each).collect()
+        self.shared.lock().set.list(now).map(each).collect()
     }
 
     /// Decides on a thing.
     #[cold]
     pub fn hit(&self, subject: &Subject<'_>, now: Nanos) -> Option<Hit> {
-        self.set.lock().hit(subject, now)
+        self.shared.lock().set.hit(subject, now)
     }
 
     /// Decides on a packet.
     pub fn decide(&self, packet: &Subject<'_>, now: Nanos) -> Fate {
-        self.set.lock().decide(packet, now)
+        self.shared.lock().set.decide(packet, now)
     }
 
     /// Returns the state that rules give a function.
     #[cold]
     pub fn state(&self, function: &str, now: Nanos) -> State {
-        self.set.lock().state(function, now)
+        self.shared.lock().set.state(function, now)
     }
 }

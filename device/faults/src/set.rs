@@ -1,5 +1,6 @@
 //! The rules in force.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use vrnic_packet::Nanos;
@@ -9,8 +10,11 @@ use crate::entry::Entry;
 use crate::rule::{Rule, RuleId};
 use crate::subject::{Hit, Subject};
 
-/// The most rules.
+/// The most rules of the operator.
 pub const MAX_RULES: usize = 64;
+/// The most rules of a guest.
+pub const MAX_GUEST_RULES: usize = 16;
+
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -39,6 +43,12 @@ pub enum Refused {
     /// There are [`MAX_RULES`] rules already.
     #[error("there are {MAX_RULES} rules already; clear some first")]
     TooMany,
+    /// There are [`MAX_GUEST_RULES`] rules of the guest already.
+    #[error("there are {MAX_GUEST_RULES} rules already; clear some first")]
+    TooManyOfGuest,
+    /// A rule of a guest names another function.
+    #[error("a rule of a guest is for its own function: leave function= out")]
+    Foreign,
     /// Another rule sets the same state to another value.
     #[error("rule {0} contradicts it: both lower the MTU of the same port, to different sizes")]
     Contradicts(RuleId),
@@ -47,7 +57,9 @@ pub enum Refused {
 /// A rule with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
-    /// Its number.
+    /// The function whose guest has set it, if a guest has.
+    pub guest: Option<&'a str>,
+    /// Its number, among the rules of the operator or of this guest.
     pub id: RuleId,
     /// The rule.
     pub rule: &'a Rule,
@@ -67,38 +79,79 @@ pub struct Listed<'a> {
 #[derive(Debug, Default)]
 pub struct Faults {
     pub(crate) rules: Vec<Entry>,
+    /// The number of the operator's last rule.
     last: u32,
+    /// The number of the last rule of each guest that has rules.
+    last_of: HashMap<Box<str>, u32>,
 }
 
 impl Faults {
-    /// Adds a rule, which is in force from now on, behind those that exist.
+    /// Adds a rule of the operator, which is in force from now on, behind those that exist.
     ///
     /// # Errors
     /// [`Refused`].
     pub fn add(&mut self, rule: Rule, now: Nanos) -> Result<RuleId, Refused> {
-        if self.rules.len() >= MAX_RULES {
-            return Err(Refused::TooMany);
-        }
-        let live = self.rules.iter().filter(|entry| !entry.is_over(now));
-        if let Some(other) = live.into_iter().find(|entry| contradict(&entry.rule, &rule)) {
-            return Err(Refused::Contradicts(other.id));
-        }
+        self.check(None, &rule, now)?;
         self.last = self.last.wrapping_add(1);
         let id = RuleId::new(self.last);
-        self.rules.push(Entry::new(id, rule, now));
+        self.rules.push(Entry::new(None, id, rule, now));
         Ok(id)
     }
 
-    /// Removes a rule; returns whether it existed.
-    pub fn remove(&mut self, id: RuleId) -> bool {
+    /// Adds a rule that the guest of a function sets for it, as [`Self::add`] does.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn add_of(
+        &mut self,
+        function: &str,
+        mut rule: Rule,
+        now: Nanos,
+    ) -> Result<RuleId, Refused> {
+        if rule.filter.function.as_deref().is_some_and(|name| name != function) {
+            return Err(Refused::Foreign);
+        }
+        rule.filter.function = Some(function.to_owned());
+        self.check(Some(function), &rule, now)?;
+        let last = self.last_of.entry(function.into()).or_default();
+        *last = last.wrapping_add(1);
+        let id = RuleId::new(*last);
+        self.rules.push(Entry::new(Some(function), id, rule, now));
+        Ok(id)
+    }
+
+    /// Checks that a rule can be added to those of the operator, or of a guest.
+    fn check(&self, guest: Option<&str>, rule: &Rule, now: Nanos) -> Result<(), Refused> {
+        let rules = || self.rules.iter().filter(|entry| entry.guest.as_deref() == guest);
+        match guest {
+            None if rules().count() >= MAX_RULES => return Err(Refused::TooMany),
+            Some(_) if rules().count() >= MAX_GUEST_RULES => return Err(Refused::TooManyOfGuest),
+            _ => {}
+        }
+        let mut live = rules().filter(|entry| !entry.is_over(now));
+        match live.find(|entry| contradict(&entry.rule, rule)) {
+            Some(other) => Err(Refused::Contradicts(other.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a rule of the operator, or of the guest of a function; returns whether it existed.
+    pub fn remove(&mut self, guest: Option<&str>, id: RuleId) -> bool {
         let before = self.rules.len();
-        self.rules.retain(|entry| entry.id != id);
+        self.rules.retain(|entry| entry.id != id || entry.guest.as_deref() != guest);
         self.rules.len() < before
     }
 
-    /// Removes all rules. The next one has number 1 again, so a run can be repeated.
+    /// Removes all rules, also those of guests. The next one has number 1 again, so a run can be
+    /// repeated.
     pub fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// Removes all rules of the guest of a function. Its next one has number 1 again.
+    pub fn clear_of(&mut self, function: &str) {
+        self.rules.retain(|entry| entry.guest.as_deref() != Some(function));
+        self.last_of.remove(function);
     }
 
     /// Returns whether there is no rule.
@@ -112,9 +165,20 @@ impl Faults {
         self.rules.iter().fold(0, |bits, entry| bits | entry.rule.action.site().bit())
     }
 
+    /// Returns the places where rules look that may select a function.
+    pub(crate) fn sites_of(&self, function: &str) -> u32 {
+        let selects = |entry: &&Entry| {
+            let name = entry.rule.filter.function.as_deref();
+            name.is_none_or(|name| name == function)
+        };
+        let rules = self.rules.iter().filter(selects);
+        rules.fold(0, |bits, entry| bits | entry.rule.action.site().bit())
+    }
+
     /// Returns the rules in the order in which they were added.
     pub fn list(&self, now: Nanos) -> impl Iterator<Item = Listed<'_>> {
         self.rules.iter().map(move |entry| Listed {
+            guest: entry.guest.as_deref(),
             id: entry.id,
             rule: &entry.rule,
             seen: entry.seen,

@@ -28,7 +28,10 @@ impl Faults {
             let Some(begins) = entry.enter(function, now) else { continue };
             match entry.rule.action {
                 Action::PortDown(_) => state.down = true,
-                Action::LowerMtu(mtu) => state.mtu = Some(mtu),
+                // A rule of the guest and one of the operator may differ.
+                Action::LowerMtu(mtu) => {
+                    state.mtu = Some(state.mtu.map_or(mtu, |other| mtu.min(other)));
+                }
                 Action::RemoveGid(index) => state.gids.push(index),
                 Action::FailDevice(_) => state.fails |= begins,
                 _ => {}

@@ -173,7 +173,7 @@ fn rules_are_numbered_and_bounded() {
     }
     let error = faults.add(rule("drop"), NOW).expect_err("too many");
     assert_eq!(error.to_string(), "there are 64 rules already; clear some first");
-    assert!(faults.remove(RuleId::new(3)) && !faults.remove(RuleId::new(3)));
+    assert!(faults.remove(None, RuleId::new(3)) && !faults.remove(None, RuleId::new(3)));
     assert_eq!(faults.add(rule("drop"), NOW), Ok(RuleId::new(65)));
     assert_eq!(faults.list(NOW).last().map(|last| last.rule.to_string()).as_deref(), Some("drop"));
     faults.clear();

@@ -104,7 +104,7 @@ impl<H: Host> Core<H> {
             ranges: Ranges::default(),
             mark_waits: MarkWaits::default(),
             counted: Counted::default(),
-            injection: Injection::new(rules),
+            injection: Injection::new(rules, name),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
             inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
             closing: AtomicBool::new(false),

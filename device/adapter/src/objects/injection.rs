@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use vrnic_abi::cq;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::{Eqn, Qpn};
-use vrnic_faults::{Action, Hit, Opcode, Rules, Site, State, Subject};
+use vrnic_faults::{
+    Action, Concern, Hit, Listed, Opcode, Refused, Rule, RuleId, Rules, Site, State, Subject,
+};
 use vrnic_packet::Nanos;
 use vrnic_roce::wire;
 
@@ -27,6 +29,10 @@ const MAX_LATE: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Injection {
     rules: Arc<Rules>,
+    /// What the function knows of the rules.
+    concern: Arc<Concern>,
+    /// True if the guest may set rules for its function.
+    permits: AtomicBool,
     /// True if `waiting` may have anything.
     any: AtomicBool,
     /// True if a worker pauses.
@@ -149,21 +155,68 @@ impl<'a> Here<'a> {
 }
 
 impl Injection {
-    /// Returns the faults of an adapter by these rules.
-    pub(crate) fn new(rules: &Arc<Rules>) -> Self {
-        let [any, pausing, ordering] = [(); 3].map(|()| AtomicBool::new(false));
-        Self { rules: Arc::clone(rules), any, pausing, ordering, waiting: Mutex::default() }
+    /// Returns the faults of the adapter of a function by these rules.
+    pub(crate) fn new(rules: &Arc<Rules>, function: &str) -> Self {
+        let [permits, any, pausing, ordering] = [(); 4].map(|()| AtomicBool::new(false));
+        let (concern, rules) = (rules.concern(function), Arc::clone(rules));
+        Self { rules, concern, permits, any, pausing, ordering, waiting: Mutex::default() }
     }
 
     /// Returns whether a rule looks at this place.
     #[inline]
     pub(crate) fn looks_at(&self, site: Site) -> bool {
-        self.rules.look_at(site)
+        self.concern.look_at(site)
     }
 
     /// Returns whether there is any rule.
     pub(crate) fn has_rules(&self) -> bool {
-        self.rules.any()
+        self.concern.any()
+    }
+
+    /// Sets whether the guest may set rules for its function.
+    pub(crate) fn permit(&self, permits: bool) {
+        self.permits.store(permits, Ordering::Relaxed);
+    }
+
+    /// Returns whether the guest may set rules for its function.
+    pub(crate) fn permits(&self) -> bool {
+        self.permits.load(Ordering::Relaxed)
+    }
+
+    /// Adds a rule of the guest.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(crate) fn add_guest(
+        &self,
+        function: &str,
+        rule: Rule,
+        now: Nanos,
+    ) -> Result<RuleId, Refused> {
+        self.rules.add_of(function, rule, now)
+    }
+
+    /// Removes a rule of the guest; returns whether it existed.
+    pub(crate) fn remove_guest(&self, function: &str, id: RuleId) -> bool {
+        self.rules.remove_of(function, id)
+    }
+
+    /// Removes all rules of the guest.
+    pub(crate) fn clear_guest(&self, function: &str) {
+        if self.permits() {
+            self.rules.clear_of(function);
+        }
+    }
+
+    /// Passes each rule of the guest to a function, in order, and returns the results.
+    pub(crate) fn list_guest<R>(
+        &self,
+        function: &str,
+        now: Nanos,
+        each: impl Fn(&Listed<'_>) -> R,
+    ) -> Vec<R> {
+        let own = |rule: &Listed<'_>| (rule.guest == Some(function)).then(|| each(rule));
+        self.rules.list(now, |rule| own(&rule)).into_iter().flatten().collect()
     }
 
     /// Forgets what was decided, because all work of the adapter was discarded.

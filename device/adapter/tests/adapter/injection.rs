@@ -7,9 +7,11 @@
 //! | `commands` | admin commands |
 //! | `order` | the order in which bytes become visible |
 //! | `by_time` | workers, ports, devices |
+//! | `guests` | rules of guests |
 
 mod by_time;
 mod commands;
+mod guests;
 mod order;
 mod queues;
 mod requests;

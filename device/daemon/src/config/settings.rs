@@ -54,7 +54,7 @@ settings! {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
     /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,interrupts=INTERRUPTS,weight=WEIGHT,floor=FLOOR,
-    /// resources=RESOURCES. Repeat the option for more functions. Without net the function has no
+    /// guest-faults=yes,resources=RESOURCES. Repeat the option for more functions. Without net the function has no
     /// network card, and its link is always up. The personality is the protocol of its RDMA device:
     /// roce (RoCE version 2, the default), or iwarp, which needs a network card. Its guest can send
     /// frames with this MAC and with the MACs of addresses (MAC+MAC), which no other guest can use.
@@ -67,6 +67,7 @@ settings! {
     /// ops=500k and interrupts=20k; without these there is no limit. While more functions have work
     /// than the workers have time for, its part of their time is FLOOR, such as 20%, and its WEIGHT
     /// (1 to 1000, default 100) among the weights of all functions in what the floors leave.
+    /// With guest-faults=yes its guest can inject faults into its own work (docs/faults.md).
     /// RESOURCES lowers the amounts of resources that it has, such as qp:100/cq:50, with the names
     /// of --resource
     #[arg(short, long = "function", value_name = "SETTINGS")]

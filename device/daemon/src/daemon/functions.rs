@@ -12,6 +12,7 @@ use vrnic_control_api::FunctionConfig;
 use super::ports;
 use crate::config::ethernet::MpaCrc;
 use crate::config::row;
+use crate::faults::Faults;
 use crate::host::control::{self, ControlThread};
 use crate::host::vfio_host::VfioHost;
 use crate::hosted::adapter::{AdapterDevice, HostedAdapter};
@@ -54,6 +55,7 @@ pub(super) struct Maker {
     pub(super) switch: SwitchHandle,
     pub(super) roster: Arc<Roster>,
     pub(super) busy_sockets: Arc<Mutex<Vec<BusySocket>>>,
+    pub(super) faults: Arc<Faults>,
 }
 
 impl Function {
@@ -157,6 +159,10 @@ impl Maker {
         hosted.adapter().set_vlans(settings.vlans.clone().into());
         hosted.adapter().demand_crcs(self.mpa_crc == MpaCrc::Always);
         hosted.adapter().set_keepalive(self.keepalive);
+        if settings.guest_faults {
+            self.faults.prepare().context("cannot let the guest set faults")?;
+            hosted.adapter().permit_faults(true);
+        }
         let target = Arc::clone(&hosted);
         let thread = ControlThread::start(name, control, requests, move || target.control())
             .with_context(|| format!("cannot start the control thread of function {name}"))?;

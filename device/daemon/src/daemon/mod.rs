@@ -103,6 +103,7 @@ impl Daemon {
             switch: switch.handle().clone(),
             roster: Arc::clone(&roster),
             busy_sockets: Arc::clone(&busy_sockets),
+            faults: Arc::clone(&faults),
         };
         let (adapters, ports) = (Arc::clone(&roster), switch.handle().clone());
         let watched = Watched { adapters, resources, switch: ports, faults: Arc::clone(&faults) };

@@ -67,32 +67,28 @@ impl Gate {
 
     /// Adds a rule; returns its number.
     pub(super) fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
-        let _no_other_change = self.state.lock();
-        let id = self.rules.add(rule, now())?;
-        self.want();
-        Ok(id)
+        Ok(self.rules.add(rule, now())?)
     }
 
     /// Removes a rule; returns whether it existed.
     pub(super) fn remove(&self, id: RuleId) -> bool {
-        let _no_other_change = self.state.lock();
-        let removed = self.rules.remove(id);
-        self.want();
-        removed
+        self.rules.remove(id)
     }
 
     /// Removes all rules, and sends the packets that wait.
     pub(super) fn clear(&self) {
-        let mut state = self.state.lock();
         self.rules.clear();
-        self.want();
+        let mut state = self.state.lock();
         let late = std::iter::from_fn(|| state.waiting.flush()).collect();
         drop(state);
         self.send(late);
     }
 
-    /// Requests the packets of the adapters while a rule looks at packets.
-    fn want(&self) {
+    /// Requests the packets of the adapters while a rule looks at packets. Must be called after
+    /// each change of the rules.
+    pub(super) fn want(&self) {
+        // The last caller sees the last change.
+        let _one_at_a_time = self.state.lock();
         if let Some(fabric) = self.fabric.upgrade() {
             fabric.watch.want_frames(self.rules.look_at(Site::Packet));
         }
@@ -103,6 +99,7 @@ impl Gate {
         let state = self.state.lock();
         let (time, clock) = (now(), Clock::now());
         let rules = self.rules.list(time, |listed| RuleView {
+            guest: listed.guest.map(str::to_owned),
             id: listed.id.get(),
             rule: listed.rule.to_string(),
             seen: listed.seen,
@@ -151,7 +148,7 @@ impl Gate {
 
     /// Applies the rules to frames that leave.
     pub(super) fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
-        if !self.rules.look_at(Site::Packet) {
+        if !from.has_rules {
             return;
         }
         let time = now();

@@ -4,7 +4,7 @@
 mod gate;
 mod ticker;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
@@ -13,10 +13,10 @@ use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::Sender;
 use vrnic_control_api::faults::FaultsView;
-use vrnic_faults::{Action, Rule, RuleId, Site};
+use vrnic_faults::{Action, Observer, Rule, RuleId, Site};
 
 use self::gate::Gate;
-use self::ticker::Ticker;
+use self::ticker::{Bell, Ticker};
 use crate::host::vfio_host::VfioHost;
 use crate::hosted::roster::Roster;
 
@@ -37,7 +37,8 @@ impl Faults {
     pub fn new(fabric: &Arc<Fabric<VfioHost>>, roster: &Arc<Roster>) -> Self {
         let rules = Arc::clone(&fabric.faults);
         let ticker = Ticker::new(&rules, roster);
-        let gate = Arc::new(Gate::new(Arc::downgrade(fabric), rules));
+        let gate = Arc::new(Gate::new(Arc::downgrade(fabric), Arc::clone(&rules)));
+        rules.attach(Box::new(Changes { gate: Arc::downgrade(&gate), bell: ticker.bell() }));
         Self { gate, thread: Mutex::default(), ticker }
     }
 
@@ -46,26 +47,39 @@ impl Faults {
         self.gate.leaving(from, frames);
     }
 
+    /// Starts the threads that rules need, before guests add some.
+    ///
+    /// # Errors
+    /// Returns an error if no thread can be started.
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        self.send_late()?;
+        self.ticker.start()
+    }
+
+    /// Starts the thread that sends delayed packets, unless it runs.
+    fn send_late(&self) -> anyhow::Result<()> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let gate = Arc::clone(&self.gate);
+            let builder = std::thread::Builder::new().name("faults".into());
+            let started = builder.spawn(move || gate.send_late());
+            *thread = Some(started.context("cannot start a thread")?);
+        }
+        Ok(())
+    }
+
     /// Adds a rule; returns its number.
     ///
     /// # Errors
     /// Returns an error if too many rules exist, or if no thread can be started.
     pub fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
-        let waits = matches!(rule.action, Action::Delay(_) | Action::Reorder(_));
-        let mut thread = self.thread.lock();
-        if waits && thread.is_none() {
-            let gate = Arc::clone(&self.gate);
-            let started = std::thread::Builder::new().name("faults".into());
-            let started =
-                started.spawn(move || gate.send_late()).context("cannot start a thread")?;
-            *thread = Some(started);
+        if matches!(rule.action, Action::Delay(_) | Action::Reorder(_)) {
+            self.send_late()?;
         }
         if rule.action.site() != Site::Packet {
             self.ticker.start()?;
         }
-        let id = self.gate.add(rule)?;
-        self.ticker.wake();
-        Ok(id)
+        self.gate.add(rule)
     }
 
     /// Removes one rule, or all. If all are removed, packets that wait are sent at once.
@@ -87,6 +101,22 @@ impl Faults {
     #[must_use]
     pub fn view(&self) -> FaultsView {
         self.gate.view()
+    }
+}
+
+/// Acts on changes of the rules.
+#[derive(Debug)]
+struct Changes {
+    gate: Weak<Gate>,
+    bell: Bell,
+}
+
+impl Observer for Changes {
+    fn changed(&self) {
+        if let Some(gate) = self.gate.upgrade() {
+            gate.want();
+        }
+        self.bell.ring();
     }
 }
 

@@ -51,11 +51,22 @@ impl Ticker {
         Ok(())
     }
 
-    /// Tells the thread that rules have changed.
-    pub(super) fn wake(&self) {
+    /// Returns what wakes the thread.
+    pub(super) fn bell(&self) -> Bell {
+        Bell(Arc::clone(&self.shared))
+    }
+}
+
+/// What wakes the thread of a [`Ticker`].
+#[derive(Debug)]
+pub(super) struct Bell(Arc<Shared>);
+
+impl Bell {
+    /// Lets the thread know that rules have changed.
+    pub(super) fn ring(&self) {
         // Between its look at the rules and its wait, the thread has the lock.
-        let _ended = self.shared.ended.lock();
-        self.shared.bell.notify_one();
+        let _ended = self.0.ended.lock();
+        self.0.bell.notify_one();
     }
 }
 

@@ -7,7 +7,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use vrnic_control_api::faults::{FaultsView, RuleView};
 
-/// The rules. Each metric has the labels `rule`, which is the number, and `text`.
+/// The rules. Each metric has the labels `rule`, which is the number, behind the function if its
+/// guest has set it, and `text`.
 #[derive(Debug)]
 pub(super) struct Rules(pub(super) FaultsView);
 
@@ -28,7 +29,9 @@ impl Collector for Rules {
         for (name, help, value) in COUNTERS {
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for rule in &self.0.rules {
-                let labels = [("rule", rule.id.to_string()), ("text", rule.rule.clone())];
+                let guest = rule.guest.as_ref().map(|guest| format!("{guest}:"));
+                let number = format!("{}{}", guest.unwrap_or_default(), rule.id);
+                let labels = [("rule", number), ("text", rule.rule.clone())];
                 ConstCounter::new(value(rule)).encode(family.encode_family(&labels)?)?;
             }
         }

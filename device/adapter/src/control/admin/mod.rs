@@ -17,11 +17,13 @@
 //! | `spread` | the tables of QPs that spread frames over others |
 //! | `direct` | address ranges of direct transfers |
 //! | `inspect` | INSPECT |
+//! | `faults` | EDIT_FAULTS and LIST_FAULTS |
 
 mod connection;
 mod counters;
 mod depths;
 mod direct;
+mod faults;
 mod flows;
 mod inspect;
 mod memory;
@@ -322,6 +324,8 @@ fn execute<H: Host>(
         DetachMcast => multicast::detach,
         SetPort => objects::set_port,
         Inspect => inspect::inspect,
+        EditFaults => faults::edit,
+        ListFaults => faults::list,
         OpenConnection => connection::open_connection,
         QueryConnection => connection::query_connection,
         ArmRange => direct::arm_range,

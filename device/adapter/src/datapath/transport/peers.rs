@@ -19,7 +19,7 @@ use crate::slice::Slice;
 use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
-use vrnic_faults::Rules;
+use vrnic_faults::{Rules, Site};
 use vrnic_packet::MacAddr;
 
 /// The network of a daemon for its adapters: the other adapters, and the uplink to stations
@@ -99,17 +99,20 @@ impl<'a, H: Host> Network<'a, H> {
             return 0;
         }
         let copies: u64 = frames.iter().map(|frame| rules::sniff(self.own, frame)).sum();
-        let from = Sender { function: core.name(), mac: core.mac(), qpn };
-        copies + self.fabric.transmit(&from, frames)
+        copies + self.fabric.transmit(&sender(core, qpn), frames)
     }
 
     /// Sends frames that a program has composed, of which the own sniffers have copies, and empties
     /// `frames`. Returns the number of copies for QPs of raw packets.
     pub(super) fn transmit_composed(&self, qpn: Qpn, frames: &mut Vec<Frame>) -> u64 {
-        let core = self.core();
-        let from = Sender { function: core.name(), mac: core.mac(), qpn };
-        self.fabric.transmit(&from, frames)
+        self.fabric.transmit(&sender(self.core(), qpn), frames)
     }
+}
+
+/// Returns a QP of an adapter as the sender of frames.
+fn sender<H: Host>(core: &Core<H>, qpn: Qpn) -> Sender<'_> {
+    let has_rules = core.injection.looks_at(Site::Packet);
+    Sender { function: core.name(), mac: core.mac(), qpn, has_rules }
 }
 
 impl<H: Host> Default for Fabric<H> {
