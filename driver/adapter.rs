@@ -3,7 +3,9 @@
 
 use abi::{
     Cqn, Eqn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
-    admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, Transport, command},
+    admin::{
+        Command, CreateEq, DeviceCaps, DeviceFeatures, Pages, QueryParams, Transport, command,
+    },
     direct::{RANGE_LEN, WINDOW_LEN, WINDOW_OFFSET},
     pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
@@ -121,10 +123,14 @@ impl<'a> Adapter<'a> {
         let inspector = Inspector::new(device, liveness.clone())?;
         let ranges = Ranges::new()?;
         let tree = Tree::new(handlers.clone(), listeners.clone());
+        let mut files = DebugFiles::new(device, tree, admin, ranges.clone(), &inspector)?;
+        if caps.has(DeviceFeatures::FAULTS) {
+            files.add_faults(device, liveness.clone())?;
+        }
         Ok(Self {
             liveness,
             _health: health,
-            _files: DebugFiles::new(device, tree, admin, ranges.clone(), &inspector)?,
+            _files: files,
             inspector,
             _following: Following::new(handlers.clone())?,
             _interrupts: interrupts,

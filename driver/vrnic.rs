@@ -25,8 +25,8 @@
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
 //! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::p2p`], [`hw::pci`], [`hw::uar`],
-//! [`comp_vectors::cpuhp`], [`direct_work`], [`exports`], [`iwarp::socket`], [`methods`],
-//! [`pairing`], [`probe`], [`recovery`] and [`workqueue`].
+//! [`comp_vectors::cpuhp`], [`debugfs::permission`], [`direct_work`], [`exports`],
+//! [`iwarp::socket`], [`methods`], [`pairing`], [`probe`], [`recovery`] and [`workqueue`].
 
 extern crate vrnic_abi as abi;
 

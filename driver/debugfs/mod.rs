@@ -9,11 +9,14 @@
 //! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
 //! | `ranges` | the address ranges of direct transfers that have an owner |
 //! | `tpt` | the table of keys |
+//! | `faults` | rules for faults, if the operator permits them ([`faults`]) |
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`vectors`] | the file `events` |
 //! | [`objects`] | the files that list the adapter's objects |
+//! | [`faults`] | the file `faults` |
+//! | [`permission`] | the permission that this file demands |
 //! | [`query`] | queries to the adapter about its objects (INSPECT) |
 //! | [`format`] | lines of names and values |
 
@@ -33,14 +36,17 @@ use kernel::{
     sync::Arc,
 };
 
-use self::{objects::Listing, query::Inspector};
+use self::{faults::Faults, objects::Listing, query::Inspector};
 use crate::{
     hw::admin::{Admin, AdminState},
+    quiesce::Liveness,
     ranges::{Owners, Ranges},
 };
 
+mod faults;
 mod format;
 mod objects;
+mod permission;
 pub(crate) mod query;
 mod vectors;
 
@@ -56,7 +62,8 @@ pub(crate) struct DebugFiles {
     _qps: Pin<KBox<File<Listing<QpRecord>>>>,
     _ranges: Pin<KBox<File<Owners>>>,
     _tpt: Pin<KBox<File<Listing<KeyRecord>>>>,
-    _dir: Dir,
+    faults: Option<Pin<KBox<File<Faults>>>>,
+    dir: Dir,
 }
 
 impl DebugFiles {
@@ -82,8 +89,21 @@ impl DebugFiles {
             _qps: listing(&dir, c"qps", inspector)?,
             _ranges: KBox::pin_init(ranges, GFP_KERNEL)?,
             _tpt: listing(&dir, c"tpt", inspector)?,
-            _dir: dir,
+            faults: None,
+            dir,
         })
+    }
+
+    /// Makes the file of rules for faults of an adapter that has them.
+    pub(crate) fn add_faults(
+        &mut self,
+        device: &device::Device<device::Bound>,
+        liveness: Arc<Liveness>,
+    ) -> Result {
+        let faults = Faults::new(device, liveness)?;
+        let file = self.dir.read_write_binary_file(c"faults", faults);
+        self.faults = Some(KBox::pin_init(file, GFP_KERNEL)?);
+        Ok(())
     }
 }
 
