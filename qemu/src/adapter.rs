@@ -35,6 +35,8 @@ pub struct Adapter {
     pub net: PathBuf,
     /// The protocol of the function.
     pub personality: Transport,
+    /// True if the guest may set rules for faults of the function.
+    pub guest_faults: bool,
 }
 
 impl Adapter {
@@ -53,13 +55,14 @@ impl Adapter {
             net: dir.join(format!("{name}.net")),
             name,
             personality: Transport::Roce,
+            guest_faults: false,
         }
     }
 
-    /// Returns the adapter with this protocol.
+    /// Returns the adapter with this protocol, and this permission for its guest.
     #[must_use]
-    pub fn of(self, personality: Transport) -> Self {
-        Self { personality, ..self }
+    pub fn of(self, personality: Transport, guest_faults: bool) -> Self {
+        Self { personality, guest_faults, ..self }
     }
 
     /// Returns its IPv4 address, without prefix length.

@@ -56,12 +56,15 @@ impl Daemon {
             }
             None => Command::new(paths.vrnicd()),
         };
-        for Adapter { name, mac, socket, net, personality, .. } in &adapters {
+        for Adapter { name, mac, socket, net, personality, guest_faults, .. } in &adapters {
             let (socket, net) = (socket.display(), net.display());
             let mut function = format!("name={name},mac={mac},socket={socket},net={net}");
-            // Daemons of former versions, which are measured, do not have this setting.
+            // Daemons of former versions, which are measured, do not have these settings.
             if *personality != Transport::Roce {
                 function += &format!(",personality={}", personality.name());
+            }
+            if *guest_faults {
+                function += ",guest-faults=yes";
             }
             command.arg("--function").arg(function);
         }

@@ -16,7 +16,7 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 18] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
@@ -25,9 +25,11 @@ const PROGRAMS: [&str; 16] = [
     "vrnic_attach",
     "vrnic_dial",
     "vrnic_ends",
+    "vrnic_faults",
     "vrnic_flow",
     "vrnic_frames",
     "vrnic_import",
+    "vrnic_mistakes",
     "vrnic_paging",
     "vrnic_renumber",
     "vrnic_scsi",
@@ -210,7 +212,7 @@ pub fn write_initramfs(
             }
         }
     }
-    for program in ["vrnic-verify", "vrnic-stress"] {
+    for program in ["vrnic-fault", "vrnic-verify", "vrnic-stress"] {
         let file = paths.bin.join(program);
         if file.exists() {
             overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;

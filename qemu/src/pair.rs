@@ -59,6 +59,8 @@ pub struct Options {
     pub adapters: u8,
     /// The protocol of all adapters.
     pub personality: Transport,
+    /// True if guests may set rules for faults of their adapters.
+    pub guest_faults: bool,
     /// The IOMMUs of the guests a and b, if they have one.
     pub iommus: [Option<Iommu>; 2],
     /// True if each guest has a second network card with its adapter's MAC, and without a link.
@@ -107,6 +109,7 @@ impl Default for Options {
             memory: 1536,
             adapters: 1,
             personality: Transport::Roce,
+            guest_faults: false,
             iommus: [None; 2],
             twins: false,
             disk: None,
@@ -374,7 +377,9 @@ fn trunks(dir: &Path, guest: u8, guests: u8) -> Vec<String> {
 /// Returns the adapters of these guests.
 fn functions(dir: &Path, guests: Range<u8>, options: &Options) -> Vec<Adapter> {
     let rail = |rail| {
-        let adapter = move |guest| Adapter::new(dir, guest, rail).of(options.personality);
+        let adapter = move |guest| {
+            Adapter::new(dir, guest, rail).of(options.personality, options.guest_faults)
+        };
         guests.clone().map(adapter)
     };
     (0..options.adapters.max(1)).flat_map(rail).collect()
@@ -396,7 +401,8 @@ fn root(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Root> {
 }
 
 fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
-    let adapter = |rail| Adapter::new(&dir, guest, rail).of(options.personality);
+    let adapter =
+        |rail| Adapter::new(&dir, guest, rail).of(options.personality, options.guest_faults);
     Setup {
         name: guest_name(guest),
         adapter: adapter(0),

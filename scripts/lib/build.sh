@@ -52,7 +52,7 @@ build_driver() {
 # build_programs: what the tests run in guests.
 build_programs() {
 	step "building the tests' programs"
-	cargo_release -p vrnic-verify -p vrnic-stress
+	cargo_release -p vrnicfault -p vrnic-verify -p vrnic-stress
 	locked "$VRNIC_BUILD/lock" build_c
 }
 
@@ -79,7 +79,7 @@ build_c() {
 build_c_program() {
 	local out=$VRNIC_BUILD/$2 plugin=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release/libvrnic.so
 	mkdir -p "$VRNIC_BUILD"
-	[ "$out" -nt "$1" ] && [ "$out" -nt "$plugin" ] && [ -z "$(find "$VRNIC_TOP"/{tests/programs,provider/examples} -name "*.h" -newer "$out")" ] && return
+	[ "$out" -nt "$1" ] && [ "$out" -nt "$plugin" ] && [ -z "$(find "$VRNIC_TOP"/{tests/programs,provider/examples,provider/vrnicfault.h} -name "*.h" -newer "$out")" ] && return
 	gcc -O2 -Wall -Wextra -Werror -Wno-unused-function -I "$VRNIC_TOP/provider" -idirafter "$VRNIC_VERBS_INCLUDE" \
 		-o "$out" "$1" "$plugin" "$VRNIC_VERBS_LIB/libibverbs.so" -Wl,--allow-shlib-undefined
 }

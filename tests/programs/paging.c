@@ -13,7 +13,6 @@
 
 enum {
 	PAGE = 4096, SIZE = 1 << 20, SPOT = 24,
-	RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
 	ON_DEMAND = RIGHTS | IBV_ACCESS_ON_DEMAND,
 };
 
@@ -23,26 +22,6 @@ struct pair {
 	struct ibv_mr *from, *to;
 	unsigned char *source, *target;
 };
-
-static void connect_to(struct side *side, struct ibv_qp *peer)
-{
-	struct ibv_qp_attr attr = { .qp_access_flags = RIGHTS };
-	struct address address = { .qpn = peer->qp_num };
-
-	expect(ibv_query_gid(side->context, 1, GID_INDEX, &address.gid), 0, "ibv_query_gid");
-	connect_qp(side->qp, &address);
-	expect(ibv_modify_qp(side->qp, &attr, IBV_QP_ACCESS_FLAGS), 0, "the rights of the peer");
-}
-
-static struct side open_side(struct ibv_context *context, struct ibv_pd *pd)
-{
-	struct side side = { .context = context, .pd = pd };
-
-	side.cq = ibv_create_cq(context, 64, NULL, NULL, 0);
-	need(side.cq != NULL, "ibv_create_cq");
-	side.qp = make_qp(&side);
-	return side;
-}
 
 static void open_queues(struct pair *pair)
 {

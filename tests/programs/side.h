@@ -15,6 +15,9 @@
 
 enum { GID_INDEX = 1, LENGTH = 64 << 10, RANGE = 4096, MAX_POLLS = 100000000 };
 
+/* All rights to a region, and of a peer. */
+enum { RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC };
+
 /* What each side tells of itself. */
 struct address {
 	union ibv_gid gid;
@@ -118,6 +121,28 @@ static void connect_qp(struct ibv_qp *qp, const struct address *peer)
 	};
 	expect(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 			     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), 0, "RTS");
+}
+
+/* Connects it to a queue pair of the same device, which gets all rights. */
+static void connect_to(struct side *side, struct ibv_qp *peer)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = RIGHTS };
+	struct address address = { .qpn = peer->qp_num };
+
+	expect(ibv_query_gid(side->context, 1, GID_INDEX, &address.gid), 0, "ibv_query_gid");
+	connect_qp(side->qp, &address);
+	expect(ibv_modify_qp(side->qp, &attr, IBV_QP_ACCESS_FLAGS), 0, "the rights of the peer");
+}
+
+/* Returns a queue pair with a CQ of its own, not connected. */
+static struct side open_side(struct ibv_context *context, struct ibv_pd *pd)
+{
+	struct side side = { .context = context, .pd = pd };
+
+	side.cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+	need(side.cq != NULL, "ibv_create_cq");
+	side.qp = make_qp(&side);
+	return side;
 }
 
 /* Waits for a completion, and returns its operation; a cause of zero is any. */

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
-use vrnic_qemu::pair::{Options, Pair};
+use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{
     LONG_TIMEOUT, SHORT_TIMEOUT, both, counter, hears_fatal, pingpong, recovers, registration,
     said, stop, stop_all, transfer, watch, works,
@@ -54,8 +54,15 @@ fn main() -> ExitCode {
         Case::new("a_command_fails_or_is_slow", commands),
         Case::new("a_device_fails_and_recovers", device),
         Case::new("a_command_without_an_answer_resets_the_device", no_answer),
+        Case::new("a_guest_sets_rules_for_itself", guest_rules),
+        Case::new("a_command_of_a_guest_runs_beside_a_rule", guest_command),
+        Case::new("rules_of_a_guest_end_with_its_driver", guest_end),
+        Case::new("the_last_byte_is_not_the_end", |pair| mistake(pair, "last-byte")),
+        Case::new("a_flag_of_another_connection_overtakes", |pair| mistake(pair, "flag")),
+        Case::new("a_buffer_is_used_again_too_early", |pair| mistake(pair, "reuse")),
     ];
-    let options = Options { daemon: rules::arguments(), ..Options::default() };
+    let daemon = rules::arguments();
+    let options = Options { daemon, guest_faults: true, ..Options::default() };
     harness::main(options, cases)
 }
 
@@ -218,5 +225,69 @@ fn no_answer(pair: &mut Pair) -> Result<()> {
     ensure!(!output.ok() && text.contains("create QP"), "no failure: {text}");
     ensure!(took > Duration::from_secs(30), "the driver waited for {took:?} only");
     recovers(&pair.a, before)?;
+    over(pair)
+}
+
+/// The file in which a guest sets rules, as a shell word.
+const GUEST_RULES: &str = "/sys/kernel/debug/vrnic-*/faults";
+
+/// A program sets rules for its own device, by the C library. They end with it.
+fn guest_rules(pair: &mut Pair) -> Result<()> {
+    fault(pair, &["clear"])?;
+    pair.a.check("vrnic_faults", SHORT_TIMEOUT)?;
+    ensure!(rules::hits(pair)?.is_empty(), "rules are left");
+    works(pair)
+}
+
+/// A command that runs beside a rule, by the Rust library, fails as demanded. The rule does not
+/// concern the other guest. One that hits nothing fails the command.
+fn guest_command(pair: &mut Pair) -> Result<()> {
+    let beside = |rule: &str, command: &str| {
+        format!("vrnic-fault $(ls /sys/class/infiniband) '{rule}' {command} 2>&1")
+    };
+    let rule = "fail-request status=rem-op-err opcode=write nth=20";
+    let output = pair.a.agent().run(&beside(rule, "vrnic_mistakes last-byte"), SHORT_TIMEOUT)?;
+    let text = said(&output);
+    ensure!(!output.ok() && text.contains("remote operation error"), "{text}");
+    ensure!(text.contains(": 1 hits"), "{text}");
+    let output = pair.a.agent().run(&beside("fail-qp opcode=fetch-add", "true"), SHORT_TIMEOUT)?;
+    let text = said(&output);
+    ensure!(output.code == 125 && text.contains("has hit nothing"), "{text}");
+    let output = pair.a.agent().run(&beside("fail-qp function=b", "true"), SHORT_TIMEOUT)?;
+    ensure!(output.code == 125 && said(&output).contains("own function"), "{}", said(&output));
+    let arm = format!("echo fail-request status=rem-op-err > $(echo {GUEST_RULES})");
+    pair.a.check(&arm, SHORT_TIMEOUT)?;
+    pair.b.check("vrnic_mistakes last-byte", SHORT_TIMEOUT)?;
+    pair.a.check(&format!("echo clear > $(echo {GUEST_RULES})"), SHORT_TIMEOUT)?;
+    works(pair)
+}
+
+/// Rules of a guest end when its driver is unloaded. Those of the operator stay.
+fn guest_end(pair: &mut Pair) -> Result<()> {
+    arm(pair, "fail-qp function=b nth=999999")?;
+    let add = format!("echo fail-qp nth=999999 > $(echo {GUEST_RULES}); cat {GUEST_RULES}");
+    let text = pair.a.check(&add, SHORT_TIMEOUT)?;
+    ensure!(text.starts_with("rule 1 seen 0 hit 0 ") && text.lines().count() == 1, "{text}");
+    let listed = fault(pair, &["list"])?;
+    ensure!(rules::hits(pair)?.len() == 2 && listed.contains("a:1"), "{listed}");
+    pair.a.check("rmmod vrnic", SHORT_TIMEOUT)?;
+    ensure!(rules::hits(pair)?.len() == 1, "{}", fault(pair, &["list"])?);
+    load_module(&pair.a)?;
+    let text = pair.a.check(&format!("cat {GUEST_RULES}"), SHORT_TIMEOUT)?;
+    ensure!(text.is_empty(), "{text}");
+    over(pair)
+}
+
+/// A program with a mistake works by luck, and an adapter that moves bytes in another order finds
+/// the mistake.
+fn mistake(pair: &mut Pair, name: &str) -> Result<()> {
+    fault(pair, &["clear"])?;
+    let command = format!("vrnic_mistakes {name}");
+    let quiet = pair.a.check(&command, SHORT_TIMEOUT)?;
+    arm(pair, "disorder function=a opcode=write seed=7")?;
+    let output = pair.a.agent().run(&command, SHORT_TIMEOUT)?;
+    proved(pair, 1)?;
+    let text = said(&output);
+    ensure!(output.code == 1 && text.contains("found wrong data"), "not found: {quiet} {text}");
     over(pair)
 }

@@ -81,6 +81,7 @@ impl Plan {
             memory,
             adapters: args.adapters,
             personality: args.personality,
+            guest_faults: true,
             tree: args.copy.clone(),
             daemon: uplinks.chain(fabric.into_iter().flatten()).collect(),
             image: args.kernel.clone(),
