@@ -248,7 +248,7 @@ fn guest_command(pair: &mut Pair) -> Result<()> {
     let rule = "fail-request status=rem-op-err opcode=write nth=20";
     let output = pair.a.agent().run(&beside(rule, "vrnic_mistakes last-byte"), SHORT_TIMEOUT)?;
     let text = said(&output);
-    ensure!(!output.ok() && text.contains("remote operation error"), "{text}");
+    ensure!(!output.ok() && text.contains("waiting for a byte failed"), "{text}");
     ensure!(text.contains(": 1 hits"), "{text}");
     let output = pair.a.agent().run(&beside("fail-qp opcode=fetch-add", "true"), SHORT_TIMEOUT)?;
     let text = said(&output);
