@@ -59,6 +59,29 @@ wire_enum! {
     }
 }
 
+impl Kind {
+    /// Returns whether `id` is a QP.
+    #[must_use]
+    pub const fn is_of_qp(self) -> bool {
+        matches!(
+            self,
+            Self::QpFatal
+                | Self::QpRequestError
+                | Self::QpAccessError
+                | Self::CommEstablished
+                | Self::SqDrained
+                | Self::QpLastWqe
+                | Self::ConnectionChanged
+        )
+    }
+
+    /// Returns whether `id` is a CQ.
+    #[must_use]
+    pub const fn is_of_cq(self) -> bool {
+        matches!(self, Self::Completion | Self::CqError | Self::CqFull | Self::CqFew)
+    }
+}
+
 /// An event queue entry.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Case::new("a_guest_sets_rules_for_itself", guest_rules),
         Case::new("a_command_of_a_guest_runs_beside_a_rule", guest_command),
         Case::new("rules_of_a_guest_end_with_its_driver", guest_end),
+        Case::new("a_queue_pair_is_traced", timeline),
         Case::new("the_last_byte_is_not_the_end", |pair| mistake(pair, "last-byte")),
         Case::new("a_flag_of_another_connection_overtakes", |pair| mistake(pair, "flag")),
         Case::new("a_buffer_is_used_again_too_early", |pair| mistake(pair, "reuse")),
@@ -290,4 +292,29 @@ fn mistake(pair: &mut Pair, name: &str) -> Result<()> {
     let text = said(&output);
     ensure!(output.code == 1 && text.contains("found wrong data"), "not found: {quiet} {text}");
     over(pair)
+}
+
+/// A program's queue pair has a timeline, from doorbells to completions, as text and as JSON.
+fn timeline(pair: &mut Pair) -> Result<()> {
+    let (server, client) = transfer(pair, "ib_write_bw", 30, PORT)?;
+    let listed = pair.monitor(&["show", "qp", "--function", "a", "--json"])?;
+    let listed: Value = serde_json::from_str(&listed)?;
+    let qps = listed[0]["qps"].as_array().with_context(|| listed.to_string())?;
+    let numbers = qps.iter().filter_map(|qp| qp["qpn"].as_u64());
+    let qp = numbers.max().context("no queue pair")?.to_string();
+    let trace = ["trace", &qp, "--function", "a", "--for", "20", "--count", "200"];
+    let text = rules::change(pair, &trace)?;
+    for step in ["fetch", "copy", "acknowledged", "completion"] {
+        let line = format!(" {step} ");
+        ensure!(text.lines().any(|it| it.contains(&line)), "no {step}: {text}");
+    }
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("trace.json");
+    let file = file.to_string_lossy();
+    rules::change(pair, &[&trace[..], &["--perfetto", &file]].concat())?;
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(&*file)?)?;
+    let events = trace["traceEvents"].as_array().context("no events")?;
+    ensure!(events.iter().any(|event| event["ph"] == "X"), "no work request: {trace}");
+    succeed([client, server])?;
+    works(pair)
 }

@@ -1,8 +1,10 @@
 //! Faults by rules that do not begin with the work of a worker: the state of the port and of the
-//! device, and events, interrupts and commands that were held back.
+//! device, and events, interrupts and commands that were held back. Also the trace of a QP, which
+//! the hooks of these rules serve.
 
 use std::sync::Arc;
 
+use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::{FatalCode, Status};
 use vrnic_faults::Site;
@@ -11,6 +13,7 @@ use crate::adapter::Adapter;
 use crate::control::admin;
 use crate::host::{Host, Lane};
 use crate::objects::injection::LateEvent;
+use crate::objects::trace::{Records, Traced};
 
 /// The result of [`Adapter::run_faults`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +22,17 @@ pub struct Ran {
     pub again: bool,
     /// True if [`Adapter::control`] must be called, because an admin command is due.
     pub control: bool,
+}
+
+/// The reason for which a QP is not traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Untraced {
+    /// There is no such QP.
+    #[error("there is no queue pair {0}")]
+    NoQp(u32),
+    /// Another trace of the function has not ended.
+    #[error("a queue pair of the function is traced already")]
+    Busy,
 }
 
 impl<H: Host> Adapter<H> {
@@ -33,6 +47,29 @@ impl<H: Host> Adapter<H> {
         due.vectors.into_iter().for_each(|vector| self.host().raise(vector));
         let changed = self.apply_state();
         Ran { again: injection.has_rules() || due.more || changed, control: due.command }
+    }
+
+    /// Begins the trace of a QP.
+    ///
+    /// # Errors
+    /// [`Untraced`].
+    pub fn begin_trace(&self, qpn: u32) -> Result<(), Untraced> {
+        let qp = self.qp(Qpn::new(qpn)).ok_or(Untraced::NoQp(qpn))?;
+        let cqns = [qp.send_cq.cqn, qp.recv_cq.cqn];
+        let begun =
+            self.core().injection.begin_trace(Traced { qpn: qp.qpn, cqns }, self.host().now());
+        if begun { Ok(()) } else { Err(Untraced::Busy) }
+    }
+
+    /// Takes some records of the trace. Returns `None` if there is no trace, because it has ended.
+    #[must_use]
+    pub fn take_trace(&self, limit: usize) -> Option<Records> {
+        self.core().injection.take_trace(limit, self.host().now())
+    }
+
+    /// Ends the trace.
+    pub fn end_trace(&self) {
+        self.core().injection.end_trace();
     }
 
     /// Writes an event that was held back.

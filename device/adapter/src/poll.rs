@@ -27,6 +27,7 @@ use crate::objects::held_events::Subject;
 use crate::objects::moderation::Fired;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
+use crate::objects::trace::Step;
 use crate::objects::uar::{Owner, Uar, UarList};
 use crate::scheduling::recent_doorbells::RecentDoorbells;
 use crate::scheduling::schedule::Schedule;
@@ -171,7 +172,11 @@ impl<H: Host> Adapter<H> {
         if frames.is_empty() {
             return false;
         }
+        let traces = self.core().injection.looks_at(Site::Packet);
         while let Some(frame) = frames.pop_front() {
+            if traces {
+                wire::trace(self.network(), &frame);
+            }
             if let Some(qp) = wire::arrive(self.network(), &frame, slice) {
                 schedule.activate(&qp);
             }
@@ -252,6 +257,7 @@ impl<H: Host> Adapter<H> {
         recent: &mut RecentDoorbells<H>,
         slice: &Slice<'_, H>,
     ) {
+        let injection = &self.core().injection;
         while groups != 0 {
             slice.charge(cost::GROUP);
             let group = groups.trailing_zeros();
@@ -261,6 +267,9 @@ impl<H: Host> Adapter<H> {
                 // Its receives ring, too: they open the window.
                 Owner::Qp(qp) if qp.kind == Type::Toe => schedule.activate(qp),
                 Owner::Qp(qp) if qp.has_posted(self.host()) || qp.is_marked(self.host()) => {
+                    if injection.looks_at(Site::Turn) {
+                        injection.trace(self.core().here(), qp.qpn, Step::Doorbell);
+                    }
                     schedule.activate(qp);
                     recent.note(qp);
                 }

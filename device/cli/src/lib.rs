@@ -11,6 +11,7 @@
 //! | [`columns`] | columns of tables of objects |
 //! | [`resources`] | the table of resources, and changes of it |
 //! | [`show`] | tables of objects |
+//! | [`trace`] | the timeline of a queue pair |
 //! | [`top`] | rates of the adapters, refreshed |
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ mod pcap;
 mod resources;
 mod show;
 mod top;
+mod trace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -91,6 +93,10 @@ enum Command {
     /// Add, list or clear rules for fault injection
     #[command(subcommand)]
     Fault(fault::Fault),
+    /// Print what the adapter does for a queue pair, and when: doorbells, work requests, packets or
+    /// copies, completions, events and interrupts. A step has its time in nanoseconds, the time
+    /// since the step before, its name and its values
+    Trace(trace::Trace),
     /// Write the traffic of a function, a port or an uplink to a file that Wireshark reads
     Pcap(pcap::Pcap),
     /// Write the manual pages and completions of vrnic and vrnicd into a folder
@@ -121,6 +127,7 @@ fn run(args: Args, daemon: fn() -> clap::Command) -> anyhow::Result<()> {
         Command::Uplink(change) => change::run(&args.control, change.into()),
         Command::Pcap(command) => pcap::run(&args.control, &command),
         Command::Fault(command) => fault::run(&args.control, command),
+        Command::Trace(command) => trace::run(&args.control, &command),
         Command::Resources(shown) => resources::show(&client, &shown),
         Command::Assign(change) => resources::assign(&args.control, change),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),

@@ -13,6 +13,7 @@
 //! | [`error`] | errors in settings |
 //! | [`address`] | the address of the monitor |
 //! | [`adapter_view`], [`port_view`], [`resource_view`], [`faults`] | views of the monitor |
+//! | [`trace`] | the timeline of a queue pair |
 #![forbid(unsafe_code)]
 
 pub mod adapter_view;
@@ -30,6 +31,7 @@ pub mod resource_view;
 pub mod share;
 pub mod source;
 pub mod storm;
+pub mod trace;
 pub mod uplink;
 pub mod vlans;
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::assignment::Assignment;
 use crate::faults::FaultsView;
 use crate::share::Claim;
+use crate::trace::{TraceCommand, TraceView};
 use crate::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
 
 /// Length of the longest request in bytes.
@@ -59,6 +60,13 @@ pub enum Request {
     ClearFaults(Option<u32>),
     /// Returns the rules.
     ListFaults,
+    /// Traces a queue pair.
+    Trace {
+        /// Its function; none if the daemon has one function only.
+        function: Option<String>,
+        /// What to do.
+        command: TraceCommand,
+    },
     /// Starts a capture, whose data follows the reply until the client closes its half of the
     /// connection.
     Capture {
@@ -99,7 +107,11 @@ impl Request {
     pub const fn is_change(&self) -> bool {
         !matches!(
             self,
-            Self::ListUplinks | Self::ListPorts | Self::ListFunctions | Self::ListFaults
+            Self::ListUplinks
+                | Self::ListPorts
+                | Self::ListFunctions
+                | Self::ListFaults
+                | Self::Trace { command: TraceCommand::Take, .. }
         )
     }
 }
@@ -120,6 +132,8 @@ pub enum Reply {
     FaultAdded(u32),
     /// The rules for faults.
     Faults(FaultsView),
+    /// Records of a trace.
+    Traced(TraceView),
     /// It has not been done, and why.
     Refused(String),
 }

@@ -8,7 +8,10 @@ use vrnic_abi::{admin, cq, eq, sq};
 use vrnic_iwarp::wire::ddp::{Header, Model};
 use vrnic_iwarp::wire::fpdu::LENGTH;
 use vrnic_iwarp::wire::rdmap;
+use vrnic_roce::Psn;
+use vrnic_roce::wire::Frame as RoceFrame;
 use vrnic_roce::wire::opcode::{Opcode as Roce, UnknownOpcode};
+use vrnic_tcp::wire::Frame as TcpFrame;
 
 use crate::action::Site;
 use crate::names::{self, name_of};
@@ -63,6 +66,21 @@ impl Opcode {
             Site::Event => names::event(name).map(Self::Event),
             Site::Command => names::command(name).map(Self::Command),
             Site::Receive | Site::Interrupt | Site::Turn | Site::State => None,
+        }
+    }
+
+    /// Returns the opcode of a frame of RoCE or TCP, and the sequence number of a packet of RoCE.
+    #[must_use]
+    pub fn of_frame(bytes: &[u8]) -> Option<(Self, Option<Psn>)> {
+        match RoceFrame::parse(bytes).ok()? {
+            Some(packet) => {
+                let (opcode, psn) = packet.operation()?;
+                Some((Self::Roce(opcode), Some(psn)))
+            }
+            None => {
+                let segment = TcpFrame::parse(bytes).ok()??.segment;
+                Some((Self::of_segment(segment.payload), None))
+            }
         }
     }
 

@@ -48,10 +48,16 @@ impl Rules {
     pub fn concern(&self, function: &str) -> Arc<Concern> {
         let mut shared = self.shared.lock();
         let concern = Arc::new(Concern::new(function));
-        concern.set_sites(shared.set.sites_of(function));
+        concern.set_rules(shared.set.sites_of(function));
         shared.concerns.retain(|known| known.strong_count() > 0);
         shared.concerns.push(Arc::downgrade(&concern));
         concern
+    }
+
+    /// Sets whether the trace of a function looks at its work.
+    pub fn trace(&self, concern: &Concern, traced: bool) {
+        let _no_other_change = self.shared.lock();
+        concern.set_traced(traced);
     }
 
     /// Returns whether a rule looks at this place.
@@ -75,7 +81,7 @@ impl Rules {
         let result = change(set);
         self.sites.store(set.sites(), Ordering::Relaxed);
         for concern in concerns.iter().filter_map(Weak::upgrade) {
-            concern.set_sites(set.sites_of(concern.function()));
+            concern.set_rules(set.sites_of(concern.function()));
         }
         drop(shared);
         if let Some(observer) = self.observer.get() {

@@ -1,5 +1,7 @@
 //! Faults by rules in the turn of a QP. Only called while a rule looks at the place.
 
+use std::ops::Range;
+
 use vrnic_abi::Qpn;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::sq::Class;
@@ -11,6 +13,7 @@ use super::there::There;
 use super::turn::TurnContext;
 use crate::host::Host;
 use crate::objects::qp::Responder;
+use crate::objects::trace::Step;
 use crate::requests::wqe::SendWqe;
 
 /// Returns whether a message that is copied is lost.
@@ -33,6 +36,19 @@ pub(crate) fn order<H: Host>(
     }
     let seed = here.core.injection.order(here.faults_here(), qpn, send, begins)?;
     Some(Disorder::new(send.length, seed))
+}
+
+/// Passes the bytes of a message that were copied to the trace.
+#[cold]
+pub(crate) fn copied<H: Host>(
+    here: &TurnContext<'_, H>,
+    qpn: Qpn,
+    send: &SendWqe,
+    part: Range<u64>,
+    last: bool,
+) {
+    let step = Step::Copy { index: send.index, from: part.start, to: part.end, last };
+    here.core.injection.trace(here.faults_here(), qpn, step);
 }
 
 /// Returns whether the next message finds no receive.

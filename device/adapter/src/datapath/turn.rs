@@ -102,9 +102,9 @@ impl<'a, H: Host> TurnContext<'a, H> {
         self.tally.add(counter, value);
     }
 
-    /// Returns the function and the time, for rules for faults.
+    /// Returns the function and the present time, for rules for faults.
     pub(crate) fn faults_here(&self) -> Here<'_> {
-        Here { function: self.core.name(), now: self.now() }
+        self.core.here()
     }
 
     /// Writes a completion and reports an event if one is due.

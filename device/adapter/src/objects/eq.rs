@@ -15,6 +15,7 @@ use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
 use crate::memory::pages::Ring;
 use crate::objects::context::Caller;
 use crate::objects::held_events::{HeldEvent, HeldEvents, Oldest, Subject};
+use crate::objects::injection::EventPlace;
 use crate::stats::Counter;
 
 /// Maximum number of held events that are moved in one poll.
@@ -134,7 +135,8 @@ impl EventQueue {
     #[inline]
     fn is_taken<H: Host>(&self, caller: &Caller<'_, H>, kind: Kind, id: u32) -> bool {
         let faults = caller.faults_at(Site::Event);
-        faults.is_some_and(|(injection, here)| injection.takes_event(here, self.eqn, kind, id))
+        let place = EventPlace { eqn: self.eqn, vector: self.vector };
+        faults.is_some_and(|(injection, here)| injection.takes_event(here, place, kind, id))
     }
 
     /// Returns whether the entry at `position` is an event of this CQ that has not been consumed.

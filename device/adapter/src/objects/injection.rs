@@ -20,6 +20,7 @@ use vrnic_roce::wire;
 
 use crate::objects::completion::Completion;
 use crate::objects::held_events;
+use crate::objects::trace::{Records, Step, Trace, Traced};
 use crate::requests::wqe::SendWqe;
 
 /// The most events, and the most interrupts, that wait. Further ones are lost.
@@ -31,6 +32,8 @@ pub(crate) struct Injection {
     rules: Arc<Rules>,
     /// What the function knows of the rules.
     concern: Arc<Concern>,
+    /// The trace of a QP, which the same hooks serve.
+    trace: Trace,
     /// True if the guest may set rules for its function.
     permits: AtomicBool,
     /// True if `waiting` may have anything.
@@ -96,6 +99,13 @@ pub(crate) struct LateEvent {
     pub(crate) id: u32,
 }
 
+/// An event queue, and its vector.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventPlace {
+    pub(crate) eqn: Eqn,
+    pub(crate) vector: u16,
+}
+
 /// An interrupt that is raised later.
 #[derive(Clone, Copy, Debug)]
 struct LateInterrupt {
@@ -159,10 +169,11 @@ impl Injection {
     pub(crate) fn new(rules: &Arc<Rules>, function: &str) -> Self {
         let [permits, any, pausing, ordering] = [(); 4].map(|()| AtomicBool::new(false));
         let (concern, rules) = (rules.concern(function), Arc::clone(rules));
-        Self { rules, concern, permits, any, pausing, ordering, waiting: Mutex::default() }
+        let (trace, waiting) = (Trace::new(&rules, &concern), Mutex::default());
+        Self { rules, concern, trace, permits, any, pausing, ordering, waiting }
     }
 
-    /// Returns whether a rule looks at this place.
+    /// Returns whether a rule or the trace looks at this place.
     #[inline]
     pub(crate) fn looks_at(&self, site: Site) -> bool {
         self.concern.look_at(site)
@@ -171,6 +182,27 @@ impl Injection {
     /// Returns whether there is any rule.
     pub(crate) fn has_rules(&self) -> bool {
         self.concern.any()
+    }
+
+    /// Begins the trace of a QP. Returns false if another one has not ended.
+    pub(crate) fn begin_trace(&self, of: Traced, now: Nanos) -> bool {
+        self.trace.begin(of, now)
+    }
+
+    /// Takes some records of the trace. Returns `None` if there is no trace.
+    pub(crate) fn take_trace(&self, limit: usize, now: Nanos) -> Option<Records> {
+        self.trace.take(limit, now)
+    }
+
+    /// Ends the trace.
+    pub(crate) fn end_trace(&self) {
+        self.trace.end();
+    }
+
+    /// Passes a step to the trace, if there is one.
+    #[cold]
+    pub(crate) fn trace(&self, here: Here<'_>, qpn: Qpn, step: Step) {
+        self.trace.record(here.now, qpn, step);
     }
 
     /// Sets whether the guest may set rules for its function.
@@ -239,7 +271,12 @@ impl Injection {
     }
 
     fn hit(&self, subject: &Subject<'_>, now: Nanos) -> Option<Action> {
-        self.rules.hit(subject, now).map(|Hit { action, .. }| action)
+        self.rules_hit(subject, now).map(|Hit { action, .. }| action)
+    }
+
+    /// Decides on a thing. The hook may have been called for the trace alone.
+    fn rules_hit(&self, subject: &Subject<'_>, now: Nanos) -> Option<Hit> {
+        if self.concern.rules_look_at(subject.site) { self.rules.hit(subject, now) } else { None }
     }
 
     fn wait(&self, wait: impl FnOnce(&mut Waiting)) {
@@ -253,6 +290,10 @@ impl Injection {
     #[cold]
     pub(crate) fn request(&self, here: Here<'_>, qpn: Qpn, send: &SendWqe) -> Fate {
         let (index, wr_id, now) = (send.index, send.wr_id, here.now);
+        self.trace(here, qpn, Step::fetch(send));
+        if !self.concern.rules_look_at(Site::Request) {
+            return Fate::Begins;
+        }
         let known = self.waiting.lock().requests.get(&qpn).copied();
         let known = known.filter(|known| (known.index, known.wr_id) == (index, wr_id));
         let fate = known.map_or_else(|| self.decide(here, qpn, send), |known| known.fate);
@@ -307,12 +348,12 @@ impl Injection {
         if let Some(known) = known.filter(|known| known.wr_id == wr_id) {
             return known.seed;
         }
-        if !begins {
+        if !begins || !self.concern.rules_look_at(Site::Copy) {
             return None;
         }
         let opcode = Some(Opcode::Request(send.opcode));
         let subject = Subject { opcode, ..here.of_qp(Site::Copy, qpn) };
-        let hit = self.rules.hit(&subject, here.now);
+        let hit = self.rules_hit(&subject, here.now);
         let seed = hit.filter(|hit| hit.action == Action::Disorder).map(|hit| hit.random);
         let mut is_known = false;
         self.wait(|waiting| {
@@ -326,7 +367,7 @@ impl Injection {
         seed.filter(|_| is_known)
     }
 
-    /// Returns whether a message may have an order of its own.
+    /// Returns whether a message may have an order of its own, or is traced.
     #[inline]
     pub(crate) fn may_order(&self) -> bool {
         self.looks_at(Site::Copy) || self.ordering.load(Ordering::Relaxed)
@@ -373,13 +414,15 @@ impl Injection {
     /// Returns whether a CQ has no room for an entry.
     #[cold]
     pub(crate) fn fills(&self, here: Here<'_>, cqn: u32, completion: &Completion) -> bool {
+        self.trace(here, completion.qpn, Step::completion(completion, cqn));
         let subject = Subject { number: Some(cqn), ..here.of_qp(Site::Entry, completion.qpn) };
         self.hit(&subject, here.now) == Some(Action::FillCq)
     }
 
     /// Returns whether an event is not written now.
     #[cold]
-    pub(crate) fn takes_event(&self, here: Here<'_>, eqn: Eqn, kind: Kind, id: u32) -> bool {
+    pub(crate) fn takes_event(&self, here: Here<'_>, to: EventPlace, kind: Kind, id: u32) -> bool {
+        let EventPlace { eqn, vector } = to;
         let (qpn, number) = match held_events::Subject::of(kind, id) {
             Some(held_events::Subject::Qp(qpn)) => (qpn, None),
             Some(held_events::Subject::Completions(cqn) | held_events::Subject::Cq(cqn)) => {
@@ -389,7 +432,7 @@ impl Injection {
         };
         let opcode = Some(Opcode::Event(kind));
         let subject = Subject { opcode, number, ..here.of_qp(Site::Event, qpn) };
-        match self.hit(&subject, here.now) {
+        let held = match self.hit(&subject, here.now) {
             Some(Action::DropEvent) => true,
             Some(Action::DelayEvent(by)) => {
                 let event = LateEvent { due: here.now.plus(by), eqn, kind, id };
@@ -397,7 +440,9 @@ impl Injection {
                 true
             }
             _ => false,
-        }
+        };
+        self.trace.event(here.now, Step::Event { kind, id, eqn, held }, vector);
+        held
     }
 
     /// Returns whether an interrupt is not raised now.
@@ -405,7 +450,7 @@ impl Injection {
     pub(crate) fn takes_interrupt(&self, here: Here<'_>, vector: u16) -> bool {
         let number = Some(vector.into());
         let subject = Subject { number, ..here.subject(Site::Interrupt) };
-        match self.hit(&subject, here.now) {
+        let held = match self.hit(&subject, here.now) {
             Some(Action::DropInterrupt) => true,
             Some(Action::DelayInterrupt(by)) => {
                 let late = LateInterrupt { due: here.now.plus(by), vector };
@@ -413,7 +458,9 @@ impl Injection {
                 true
             }
             _ => false,
-        }
+        };
+        self.trace.interrupt(here.now, vector, held);
+        held
     }
 
     /// Decides on the admin command with this index.
@@ -450,6 +497,7 @@ impl Injection {
     /// Decides on a turn of a QP. Returns true if its worker pauses from now on.
     #[cold]
     pub(crate) fn pauses(&self, here: Here<'_>, qpn: Qpn, worker: usize) -> bool {
+        self.trace(here, qpn, Step::Turn { worker });
         let hit = self.hit(&here.of_qp(Site::Turn, qpn), here.now);
         let Some(Action::PauseWorker(by)) = hit else { return false };
         let until = here.now.plus(by);

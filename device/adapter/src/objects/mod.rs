@@ -11,6 +11,7 @@
 //! | [`context`] | the context in which a queue is used |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `injection` | faults by rules: what was decided, and what they hold back |
+//! | [`trace`] | the timeline of a QP |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | `resuming` | holding CQs that may have room again |
 //! | `addresses`, [`gids`] | the MACs of all adapters; the GID table |
@@ -50,6 +51,7 @@ pub mod ranges;
 pub(crate) mod resuming;
 pub mod spread;
 pub mod srq;
+pub mod trace;
 pub mod uar;
 
 use std::convert::Infallible;

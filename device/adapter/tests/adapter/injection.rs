@@ -8,6 +8,7 @@
 //! | `order` | the order in which bytes become visible |
 //! | `by_time` | workers, ports, devices |
 //! | `guests` | rules of guests |
+//! | `timeline` | the trace of a QP |
 
 mod by_time;
 mod commands;
@@ -15,6 +16,7 @@ mod guests;
 mod order;
 mod queues;
 mod requests;
+mod timeline;
 
 use vrnic_abi::qp::Attr;
 use vrnic_packet::Nanos;

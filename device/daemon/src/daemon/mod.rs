@@ -9,6 +9,7 @@
 //! | [`ports`] | the switch's ports as the settings describe them |
 //! | [`running`] | what can be changed while the daemon runs |
 //! | [`reload`] | what a new version of the settings changes |
+//! | [`timeline`] | the trace of a queue pair |
 //! | [`traffic`] | the adapters' packets on their way to faults and captures |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`watchdog`] | the progress of the threads, for systemd |
@@ -21,6 +22,7 @@ pub mod housekeeping;
 mod ports;
 mod reload;
 mod running;
+mod timeline;
 pub mod traffic;
 pub mod watchdog;
 

@@ -154,6 +154,9 @@ impl Running {
                 return added.map_or_else(refused, Reply::FaultAdded);
             }
             Request::ClearFaults(rule) => self.faults.clear(rule),
+            Request::Trace { function, command } => {
+                return self.trace(function.as_deref(), &command).unwrap_or_else(refused);
+            }
             Request::AddUplink(settings) => self.add_uplink(settings),
             Request::RemoveUplink(name) => self.remove_uplink(&name),
             Request::AddPort(settings) => self.add_port(settings),

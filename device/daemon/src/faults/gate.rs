@@ -11,8 +11,7 @@ use vrnic_control_api::faults::{FaultsView, RuleView};
 use vrnic_faults::delay::Waits;
 use vrnic_faults::{Delayed, Fate, Opcode, Rule, RuleId, Rules, Site, Subject, corrupt};
 use vrnic_packet::{MacAddr, Nanos};
-use vrnic_roce::wire::{self, Frame as RoceFrame};
-use vrnic_tcp::wire::Frame as TcpFrame;
+use vrnic_roce::wire;
 
 use crate::host::vfio_host::VfioHost;
 use crate::worker::pool::now;
@@ -213,16 +212,7 @@ impl State {
 
 /// Returns the properties of a packet that rules use.
 fn subject<'a>(from: &Sender<'a>, frame: &Frame) -> Option<Subject<'a>> {
-    let (opcode, psn) = match RoceFrame::parse(frame.bytes()).ok()? {
-        Some(packet) => {
-            let (opcode, psn) = packet.operation()?;
-            (Opcode::Roce(opcode), Some(psn))
-        }
-        None => {
-            let segment = TcpFrame::parse(frame.bytes()).ok()??.segment;
-            (Opcode::of_segment(segment.payload), None)
-        }
-    };
+    let (opcode, psn) = Opcode::of_frame(frame.bytes())?;
     let qp = wire::Qpn::new(from.qpn.get());
     let opcode = Some(opcode);
     Some(Subject { qp, opcode, psn, ..Subject::new(Site::Packet, from.function) })

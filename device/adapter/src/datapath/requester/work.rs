@@ -237,6 +237,10 @@ impl<H: Host> Work<'_, H> {
         self.budget += end - to;
         if may_order {
             let has_moved = to == send.length;
+            if moved.is_ok() {
+                let last = has_moved && matches!(moved, Ok(None));
+                injected::copied(&self.here, self.qp.qpn, send, from..to, last);
+            }
             if moved.as_ref().map_or_else(Stop::is_failure, |_| has_moved) {
                 self.here.core.injection.end_order(self.qp.qpn, send);
             } else if disorder.is_some() && !has_moved {

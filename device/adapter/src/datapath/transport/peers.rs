@@ -15,6 +15,7 @@ use crate::objects::Objects;
 use crate::objects::addresses::{Address, Addresses};
 use crate::objects::core::Core;
 use crate::objects::qp::Peer;
+use crate::objects::trace::Step;
 use crate::slice::Slice;
 use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
@@ -99,19 +100,24 @@ impl<'a, H: Host> Network<'a, H> {
             return 0;
         }
         let copies: u64 = frames.iter().map(|frame| rules::sniff(self.own, frame)).sum();
-        copies + self.fabric.transmit(&sender(core, qpn), frames)
+        copies + self.fabric.transmit(&sender(core, qpn, frames), frames)
     }
 
     /// Sends frames that a program has composed, of which the own sniffers have copies, and empties
     /// `frames`. Returns the number of copies for QPs of raw packets.
     pub(super) fn transmit_composed(&self, qpn: Qpn, frames: &mut Vec<Frame>) -> u64 {
-        self.fabric.transmit(&sender(self.core(), qpn), frames)
+        self.fabric.transmit(&sender(self.core(), qpn, frames), frames)
     }
 }
 
-/// Returns a QP of an adapter as the sender of frames.
-fn sender<H: Host>(core: &Core<H>, qpn: Qpn) -> Sender<'_> {
+/// Returns a QP of an adapter as the sender of frames, which are passed to the trace.
+fn sender<'a, H: Host>(core: &'a Core<H>, qpn: Qpn, frames: &[Frame]) -> Sender<'a> {
     let has_rules = core.injection.looks_at(Site::Packet);
+    if has_rules {
+        for frame in frames {
+            core.injection.trace(core.here(), qpn, Step::packet(frame.bytes(), true));
+        }
+    }
     Sender { function: core.name(), mac: core.mac(), qpn, has_rules }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use vrnic_abi::qp::{AddressVector, Type};
+use vrnic_roce::wire::frame::destination;
 
 pub(crate) use super::packets::connect::{Modified, Refused};
 use super::{packets, raw, stream, toe};
@@ -11,6 +12,7 @@ use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Parsed};
 use crate::host::{Clock, Host};
 use crate::objects::qp::{Qp, Route};
+use crate::objects::trace::Step;
 use crate::slice::{Slice, cost};
 
 /// Prepares the transport of a QP for the attributes that MODIFY_QP sets. For iWARP,
@@ -60,6 +62,19 @@ pub(crate) fn arrive<H: Host>(
             raw::arrive(network, frame, qpn, slice);
             None
         }
+    }
+}
+
+/// Passes a frame that has arrived to the trace of its destination QP.
+#[cold]
+pub(crate) fn trace<H: Host>(network: Network<'_, H>, Classified { frame, class }: &Classified) {
+    let qpn = match class {
+        Class::Roce(headers) => destination(frame.bytes(), headers).map(|qpn| qpn.get().into()),
+        Class::Segment(qpn, _) | Class::TooLong(qpn, _) | Class::Raw(qpn) => Some(*qpn),
+    };
+    if let Some(qpn) = qpn {
+        let core = network.core();
+        core.injection.trace(core.here(), qpn, Step::packet(frame.bytes(), false));
     }
 }
 

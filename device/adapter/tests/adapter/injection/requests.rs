@@ -9,6 +9,7 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use super::{MICRO, MILLI, pairs, pass, write};
+use crate::bus::Endpoint;
 use crate::datagrams::datagram;
 use crate::world::{Pair, World};
 
@@ -43,6 +44,44 @@ fn retries_are_used_up_at_once() {
         assert_eq!(p.ga.stats().retry_exceeded_err.get(), 1);
         assert_eq!(p.world.counts(), (1, 1), "the WRITE was not selected");
     }
+}
+
+/// Without the rule, requests of four QPs complete as they were posted.
+#[test]
+fn requests_of_different_qps_complete_in_an_order_that_the_seed_chooses() {
+    let order = |rule: Option<&str>| {
+        let world = World::copying();
+        let (ga, gb) = (world.guest(1), world.guest(2));
+        let mut a: Vec<_> = (0..4).map(|_| Endpoint::new(&ga, Setup::default())).collect();
+        let b: Vec<_> = (0..4).map(|_| Endpoint::new(&gb, Setup::default())).collect();
+        for (a, b) in a.iter().zip(&b) {
+            a.connect(gb.mac(), b.qpn, |_| {});
+            b.connect(ga.mac(), a.qpn, |_| {});
+        }
+        if let Some(rule) = rule {
+            world.rule(rule);
+        }
+        let mut done = Vec::new();
+        for (nth, (a, b)) in a.iter_mut().zip(&b).enumerate() {
+            let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+            a.post_send(&write.id(nth as u64));
+        }
+        for _ in 0..20 {
+            world.settle(&[&ga, &gb]);
+            let polled = a.iter_mut().filter_map(|a| a.send_cq.poll());
+            done.extend(polled.map(|cqe| cqe.wr_id.get()));
+            world.advance(MICRO * 100);
+        }
+        done
+    };
+    assert_eq!(order(None), [0, 1, 2, 3]);
+    let held = |seed| {
+        let done = order(Some(&format!("hold-request by=500us function=f1 prob=0.5 seed={seed}")));
+        assert_eq!(done.len(), 4);
+        done
+    };
+    let changes = (1..9).find(|seed| held(*seed) != [0, 1, 2, 3]).expect("another order");
+    assert_eq!(held(changes), held(changes), "the same each time");
 }
 
 #[test]

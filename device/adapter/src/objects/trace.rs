@@ -1,0 +1,319 @@
+//! The timeline of one queue pair: what the adapter has done for it, and when.
+//!
+//! While a QP of the function is traced, the hooks of rules for faults look at all that concerns
+//! the function ([`vrnic_faults::Concern`]), and pass it here. So a trace costs nothing while there
+//! is none.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vrnic_abi::{Cqn, Eqn, Qpn};
+use vrnic_abi::{cq, eq, sq};
+use vrnic_faults::{Concern, Opcode, Rules};
+use vrnic_packet::Nanos;
+use vrnic_roce::Psn;
+
+use crate::objects::completion::Completion;
+use crate::requests::wqe::SendWqe;
+
+/// The most records that wait to be taken. Further ones are lost, and counted.
+const RECORDS: usize = 1 << 16;
+/// The time after which a trace ends whose records are not taken.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// A step of the adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A doorbell of the QP was found rung.
+    Doorbell,
+    /// A turn of the QP begins.
+    Turn {
+        /// The worker.
+        worker: usize,
+    },
+    /// A work request was read from its queue.
+    Fetch {
+        /// Its index.
+        index: u32,
+        /// Its ID.
+        wr_id: u64,
+        /// Its operation.
+        opcode: sq::Opcode,
+        /// Bytes of its message.
+        bytes: u64,
+    },
+    /// Bytes of a message were copied between memories.
+    Copy {
+        /// The index of the work request.
+        index: u32,
+        /// The first byte.
+        from: u64,
+        /// The byte behind the last one.
+        to: u64,
+        /// True if that was the last part, so the peer has acknowledged the message.
+        last: bool,
+    },
+    /// A packet leaves, or has arrived.
+    Packet {
+        /// True if it leaves.
+        leaves: bool,
+        /// Its opcode; none if it cannot be parsed.
+        opcode: Option<Opcode>,
+        /// The sequence number of a packet of RoCE.
+        psn: Option<u32>,
+        /// Its length in bytes, with all headers.
+        bytes: usize,
+    },
+    /// An entry is written to a completion queue.
+    Completion {
+        /// The index of the work request.
+        index: u32,
+        /// Its ID.
+        wr_id: u64,
+        /// Its operation.
+        opcode: cq::Opcode,
+        /// Its status.
+        status: cq::Status,
+        /// The completion queue.
+        cqn: Cqn,
+    },
+    /// An event of the QP or of its completion queues is reported.
+    Event {
+        /// Its kind.
+        kind: eq::Kind,
+        /// The number of the object.
+        id: u32,
+        /// The event queue.
+        eqn: Eqn,
+        /// True if a rule for faults has taken it away, or holds it back.
+        held: bool,
+    },
+    /// The interrupt of such an event is raised.
+    Interrupt {
+        /// The MSI-X vector.
+        vector: u16,
+        /// True if a rule for faults has taken it away, or holds it back.
+        held: bool,
+    },
+}
+
+impl Step {
+    /// Returns the step in which a work request is read.
+    pub(crate) const fn fetch(send: &SendWqe) -> Self {
+        let SendWqe { index, wr_id, opcode, length: bytes, .. } = *send;
+        Self::Fetch { index, wr_id, opcode, bytes }
+    }
+
+    /// Returns the step in which an entry is written to a CQ.
+    pub(crate) const fn completion(completion: &Completion, cqn: u32) -> Self {
+        let Completion { wqe_index: index, wr_id, opcode, status, .. } = *completion;
+        Self::Completion { index, wr_id, opcode, status, cqn: Cqn::new(cqn) }
+    }
+
+    /// Returns the step in which a frame leaves or has arrived.
+    pub(crate) fn packet(frame: &[u8], leaves: bool) -> Self {
+        let (opcode, psn) = Opcode::of_frame(frame).unzip();
+        let psn = psn.flatten().map(Psn::get);
+        Self::Packet { leaves, opcode, psn, bytes: frame.len() }
+    }
+}
+
+/// A step, and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The time, on the host's clock.
+    pub at: Nanos,
+    /// The step.
+    pub step: Step,
+}
+
+/// Records that were taken.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// The records, in the order of their times.
+    pub records: Vec<Record>,
+    /// Number of records that are lost because nobody took them in time.
+    pub lost: u64,
+}
+
+/// The QP that is traced, and its completion queues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traced {
+    pub(crate) qpn: Qpn,
+    pub(crate) cqns: [Cqn; 2],
+}
+
+/// The trace of an adapter.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    rules: Arc<Rules>,
+    concern: Arc<Concern>,
+    /// Its lock is taken before that of the rules.
+    tracing: Mutex<Option<Tracing>>,
+}
+
+#[derive(Debug)]
+struct Tracing {
+    of: Traced,
+    /// The time at which it ends unless records are taken.
+    until: Nanos,
+    records: VecDeque<Record>,
+    lost: u64,
+    /// The vector of the last event.
+    vector: Option<u16>,
+}
+
+impl Trace {
+    /// Returns the trace of a function, which looks where `concern` says.
+    pub(crate) fn new(rules: &Arc<Rules>, concern: &Arc<Concern>) -> Self {
+        let (rules, concern) = (Arc::clone(rules), Arc::clone(concern));
+        Self { rules, concern, tracing: Mutex::default() }
+    }
+
+    /// Begins. Returns false if a trace has not ended.
+    pub(crate) fn begin(&self, of: Traced, now: Nanos) -> bool {
+        let mut trace = self.tracing.lock();
+        if trace.as_ref().is_some_and(|tracing| now < tracing.until) {
+            return false;
+        }
+        let (records, until) = (VecDeque::new(), now.plus(LEASE));
+        *trace = Some(Tracing { of, until, records, lost: 0, vector: None });
+        self.rules.trace(&self.concern, true);
+        true
+    }
+
+    /// Takes some records. Returns `None` if there is no trace.
+    pub(crate) fn take(&self, limit: usize, now: Nanos) -> Option<Records> {
+        let mut trace = self.tracing.lock();
+        let tracing = trace.as_mut().filter(|tracing| now < tracing.until)?;
+        tracing.until = now.plus(LEASE);
+        let count = tracing.records.len().min(limit);
+        let records = tracing.records.drain(..count).collect();
+        Some(Records { records, lost: std::mem::take(&mut tracing.lost) })
+    }
+
+    /// Ends.
+    pub(crate) fn end(&self) {
+        let mut trace = self.tracing.lock();
+        *trace = None;
+        self.rules.trace(&self.concern, false);
+    }
+
+    /// Records a step of a QP, if that is traced.
+    pub(crate) fn record(&self, at: Nanos, qpn: Qpn, step: Step) {
+        self.with(at, |tracing| {
+            if tracing.of.qpn == qpn {
+                tracing.push(Record { at, step });
+            }
+        })
+    }
+
+    /// Records an event, if it is of the QP or its completion queues. The vector is that of its
+    /// event queue.
+    pub(crate) fn event(&self, at: Nanos, step: Step, vector: u16) {
+        self.with(at, |tracing| {
+            let Step::Event { kind, id, .. } = step else { return };
+            let Traced { qpn, cqns } = tracing.of;
+            let of_cq = kind.is_of_cq() && cqns.iter().any(|cqn| cqn.get() == id);
+            if of_cq || kind.is_of_qp() && qpn.get() == id {
+                tracing.vector = Some(vector);
+                tracing.push(Record { at, step });
+            }
+        })
+    }
+
+    /// Records an interrupt, if it is that of the last event.
+    pub(crate) fn interrupt(&self, at: Nanos, vector: u16, held: bool) {
+        self.with(at, |tracing| {
+            if tracing.vector == Some(vector) {
+                tracing.push(Record { at, step: Step::Interrupt { vector, held } });
+            }
+        })
+    }
+
+    /// Passes the trace to a function, if there is one. Ends one that is over.
+    fn with(&self, now: Nanos, work: impl FnOnce(&mut Tracing)) {
+        if !self.concern.is_traced() {
+            return;
+        }
+        let mut trace = self.tracing.lock();
+        match trace.as_mut().filter(|tracing| now < tracing.until) {
+            Some(tracing) => work(tracing),
+            None => {
+                *trace = None;
+                self.rules.trace(&self.concern, false);
+            }
+        }
+    }
+}
+
+impl Tracing {
+    fn push(&mut self, record: Record) {
+        if self.records.len() < RECORDS {
+            self.records.push_back(record);
+        } else {
+            self.lost += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QPN: Qpn = Qpn::new(5);
+
+    fn begun() -> Trace {
+        let rules: Arc<Rules> = Arc::default();
+        let trace = Trace::new(&rules, &rules.concern("f"));
+        let of = Traced { qpn: QPN, cqns: [Cqn::new(1), Cqn::new(2)] };
+        assert!(trace.begin(of, Nanos(0)) && !trace.begin(of, Nanos(1)));
+        trace
+    }
+
+    #[test]
+    fn only_what_concerns_the_queue_pair_is_recorded() {
+        let trace = begun();
+        trace.record(Nanos(1), Qpn::new(6), Step::Doorbell);
+        trace.record(Nanos(2), QPN, Step::Doorbell);
+        let event = |kind, id| Step::Event { kind, id, eqn: Eqn::new(1), held: false };
+        for (step, vector) in [
+            (event(eq::Kind::Completion, 3), 7),
+            (event(eq::Kind::Completion, 2), 8),
+            (event(eq::Kind::QpFatal, 2), 9),
+            (event(eq::Kind::PortUp, 5), 9),
+        ] {
+            trace.event(Nanos(3), step, vector);
+        }
+        [7, 8, 9].into_iter().for_each(|vector| trace.interrupt(Nanos(4), vector, true));
+        let steps: Vec<_> = trace.take(9, Nanos(5)).expect("a trace").records;
+        let steps: Vec<_> = steps.into_iter().map(|record| record.step).collect();
+        let interrupt = Step::Interrupt { vector: 8, held: true };
+        assert_eq!(steps, [Step::Doorbell, event(eq::Kind::Completion, 2), interrupt]);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_lost_is_counted() {
+        let trace = begun();
+        for _ in 0..RECORDS + 3 {
+            trace.record(Nanos(1), QPN, Step::Doorbell);
+        }
+        let take = |limit| trace.take(limit, Nanos(2)).map(|it| (it.records.len(), it.lost));
+        assert_eq!(take(10), Some((10, 3)));
+        assert_eq!(take(usize::MAX), Some((RECORDS - 10, 0)));
+    }
+
+    #[test]
+    fn a_trace_ends_when_nobody_takes_its_records() {
+        let trace = begun();
+        let seconds = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        assert!(trace.take(1, seconds(4)).is_some());
+        trace.record(seconds(8), QPN, Step::Doorbell);
+        assert!(trace.concern.is_traced());
+        trace.record(seconds(9), QPN, Step::Doorbell);
+        assert!(!trace.concern.is_traced());
+        assert!(trace.take(1, seconds(8)).is_none());
+    }
+}

@@ -1,0 +1,123 @@
+//! The timeline of a queue pair, for clients of the control socket.
+
+use serde::{Deserialize, Serialize};
+
+/// A command for the trace of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceCommand {
+    /// Begins it.
+    Begin {
+        /// The number of the queue pair.
+        qp: u32,
+    },
+    /// Takes records. A trace ends when nobody does so for 5 s.
+    Take,
+    /// Ends it.
+    End,
+}
+
+/// Records that were taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceView {
+    /// The records, in the order of their times.
+    pub records: Vec<TraceRecord>,
+    /// Number of records that are lost because nobody took them in time.
+    pub lost: u64,
+    /// True if no more records wait now.
+    pub empty: bool,
+}
+
+/// A step of the adapter, and its time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceRecord {
+    /// The time in nanoseconds, on the monotonic clock of the daemon's host.
+    pub ns: u64,
+    /// The step.
+    #[serde(flatten)]
+    pub step: TraceStep,
+}
+
+/// A step of the adapter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum TraceStep {
+    /// A doorbell was found rung.
+    Doorbell,
+    /// A turn of the queue pair begins.
+    Turn {
+        /// The worker.
+        worker: usize,
+    },
+    /// A work request was read from its queue.
+    Fetch {
+        /// Its index.
+        index: u32,
+        /// Its ID.
+        wr_id: u64,
+        /// Its operation.
+        opcode: String,
+        /// Bytes of its message.
+        bytes: u64,
+    },
+    /// Bytes of a message were copied between memories.
+    Copy {
+        /// The index of the work request.
+        index: u32,
+        /// The first byte.
+        from: u64,
+        /// The byte behind the last one.
+        to: u64,
+    },
+    /// The peer has acknowledged a message that was copied.
+    Acknowledged {
+        /// The index of the work request.
+        index: u32,
+    },
+    /// A packet leaves.
+    Sent(TracePacket),
+    /// A packet has arrived.
+    Received(TracePacket),
+    /// An entry is written to a completion queue.
+    Completion {
+        /// The index of the work request.
+        index: u32,
+        /// Its ID.
+        wr_id: u64,
+        /// Its operation.
+        opcode: String,
+        /// Its status.
+        status: String,
+        /// The completion queue.
+        cq: u32,
+    },
+    /// An event is reported.
+    Event {
+        /// Its kind.
+        kind: String,
+        /// The number of the object.
+        id: u32,
+        /// The event queue.
+        eq: u32,
+        /// True if a rule for faults has taken it away, or holds it back.
+        held: bool,
+    },
+    /// An interrupt is raised.
+    Interrupt {
+        /// The MSI-X vector.
+        vector: u16,
+        /// True if a rule for faults has taken it away, or holds it back.
+        held: bool,
+    },
+}
+
+/// A packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracePacket {
+    /// Its opcode, as rules for faults name it.
+    pub opcode: Option<String>,
+    /// The sequence number of a packet of RoCE.
+    pub psn: Option<u32>,
+    /// Its length in bytes, with all headers.
+    pub bytes: usize,
+}
