@@ -30,10 +30,17 @@ fn main() -> ExitCode {
         Case::new("debugfs_shows_rings", rings),
         Case::new("debugfs_shows_the_table_of_keys", keys),
         Case::new("debugfs_lists_come_in_pieces", pieces),
+        Case::new("debugfs_has_no_faults_without_permission", no_faults),
         Case::new("debugfs_while_objects_come_and_go", churn),
         Case::new("debugfs_while_the_adapter_goes", removal),
     ];
     harness::main(Options::default(), cases)
+}
+
+/// A guest may not set rules for faults, unless the operator permits it.
+fn no_faults(pair: &mut Pair) -> Result<()> {
+    let command = format!("ls {FILES}/qps && ! ls {FILES}/faults");
+    pair.a.check(&command, SHORT_TIMEOUT).map(drop)
 }
 
 /// Returns the words of a line in pairs, from the first on: "qp 2 type RC" is qp → 2, type → RC.

@@ -1,9 +1,9 @@
-//! Faults beside a program: rules that must hit, scenarios.
+//! Faults beside a program: rules that must hit, scenarios, rules that a program in a guest sets.
 
 use std::fs;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::script::said;
+use vrnic_tests::script::{said, top};
 
 use crate::lab;
 
@@ -52,5 +52,52 @@ pub(crate) fn scenario() -> Result<()> {
     let why = said(&ran);
     ensure!(why.contains("flap.toml:5: lasts=fly is not right"), "{why}");
     ensure!(!why.contains("booting"), "a guest was booted: {why}");
+    Ok(())
+}
+
+/// Sets rules for its own device. Fails if they do not do what docs/faults.md says.
+const PROGRAM: &str = r#"
+import os, subprocess
+from vrnicfault import Fault, Refused
+
+device = os.environ["VRNIC_DEVICE"]
+command = ["ibv_rc_pingpong", "-g", "1", "-n", "1", "127.0.0.1"]
+with Fault(device, "fail-command status=no-resource command=create-cq nth=1") as fault:
+    assert fault.hits() == 0
+    text = subprocess.run(command, stderr=subprocess.PIPE, text=True).stderr
+    assert "create CQ" in text, text
+    fault.wait(1, 5)
+    assert fault.hits() == 1
+    second = Fault(device, "fail-qp nth=999")
+    assert (second.hits(), fault.hits()) == (0, 1)
+    second.clear()
+    second.clear()
+try:
+    fault.hits()
+    assert False, "the rule is still there"
+except LookupError:
+    pass
+text = subprocess.run(command, stderr=subprocess.PIPE, text=True).stderr
+assert "create CQ" not in text, text
+try:
+    Fault(device, "drop-message function=other")
+    assert False, "a foreign function"
+except Refused as refused:
+    assert "own function" in str(refused), refused
+print("all rules did what they should")
+"#;
+
+/// A program in Python sets rules for the device of its guest.
+pub(crate) fn python() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let library = "vrnicfault.py";
+    fs::copy(top()?.join("provider").join(library), folder.path().join(library))?;
+    fs::write(folder.path().join("program.py"), PROGRAM)?;
+    let copied = folder.path().to_string_lossy();
+    let options = ["--guests", "1", "--memory", "768M", "--package", "python3-minimal"];
+    let command = ["--copy", &copied, "--", "python3 program.py"];
+    let ran = lab(&[&options[..], &command].concat())?;
+    let text = said(&ran);
+    ensure!(ran.status.success() && text.contains("all rules did what they should"), "{text}");
     Ok(())
 }

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Trial::test("a_disk_without_a_system", || Ok(disks::empty()?)),
         Trial::test("faults_must_hit", || Ok(faults::must_hit()?)),
         Trial::test("a_scenario_holds_or_fails", || Ok(faults::scenario()?)),
+        Trial::test("a_python_program_sets_faults", || Ok(faults::python()?)),
         Trial::test("a_shell_in_a_terminal", || Ok(people::shell()?)),
         Trial::test("guests_are_kept_beside_another_lab", || Ok(people::kept()?)),
         Trial::test("a_network_outside_of_the_lab", || Ok(people::uplink()?)),
