@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
- * Faults of the vrnic adapter, for tests in a guest: a rule is set for the guest's own device, and ends with its scope.
- * docs/faults.md has the rules. The process needs CAP_SYS_ADMIN, and the operator's permission (guest-faults=yes).
+ * Faults of the vrnic adapter, for tests in a guest: a rule is set for the guest's own device, and
+ * ends with its scope. docs/faults.md has the rules. The process needs CAP_SYS_ADMIN, and the
+ * operator's permission (guest-faults=yes).
  *
  *	VRNICFAULT_SCOPE struct vrnicfault fault = { 0 };
  *	char why[VRNICFAULT_REASON];
@@ -50,7 +51,7 @@ static inline int vrnicfault_read(int file, char *text)
 	return got < 0 ? errno : 0;
 }
 
-/* Returns the line about the rule with this number, or, if that is zero, with the highest one; NULL if there is none. */
+/* Returns the line about the rule with this number (zero: the highest one), or NULL. */
 static inline const char *vrnicfault_line(const char *text, unsigned int number, unsigned int *found)
 {
 	const char *line = text, *best = NULL;
@@ -92,9 +93,9 @@ static inline int vrnicfault_add(struct vrnicfault *fault, int file, const char 
 }
 
 /*
- * Adds a rule for a device. Returns 0 or an errno, and the reason in a buffer of VRNICFAULT_REASON bytes. ENOENT: there
- * is no such device, or the operator does not permit rules. EPERM and EACCES: the process lacks CAP_SYS_ADMIN. EINVAL:
- * the adapter refuses the rule.
+ * Adds a rule for a device. Returns 0 or an errno, and the reason in a buffer of VRNICFAULT_REASON
+ * bytes. ENOENT: there is no such device, or the operator does not permit rules. EPERM and EACCES:
+ * the process lacks CAP_SYS_ADMIN. EINVAL: the adapter refuses the rule.
  */
 static inline int vrnicfault_arm(struct vrnicfault *fault, const char *device, const char *rule, char *reason)
 {
@@ -118,7 +119,7 @@ static inline int vrnicfault_arm(struct vrnicfault *fault, const char *device, c
 	return error;
 }
 
-/* Sets how often the rule has hit. Returns 0 or an errno. ENOENT: it has ended, such as by a reset of the device. */
+/* Sets how often the rule has hit. Returns 0 or an errno. ENOENT: it has ended, as by a reset. */
 static inline int vrnicfault_hits(const struct vrnicfault *fault, uint64_t *hits)
 {
 	int file = open(fault->file, O_RDONLY | O_CLOEXEC), error;
@@ -140,7 +141,7 @@ static inline int vrnicfault_hits(const struct vrnicfault *fault, uint64_t *hits
 	return error;
 }
 
-/* Waits until the rule has hit this often. Returns 0 or an errno. ETIMEDOUT: it has not, within so many milliseconds. */
+/* Waits until the rule has hit this often. Returns 0 or an errno. ETIMEDOUT: it has not in time. */
 static inline int vrnicfault_wait(const struct vrnicfault *fault, uint64_t hits, unsigned int timeout_ms)
 {
 	const struct timespec pause = { 0, 5000000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
- * Rules for faults that a guest sets for its own device, by vrnicfault.h: two queue pairs of the process exchange
- * WRITEs, of which one fails.
+ * Rules for faults that a guest sets for its own device, by vrnicfault.h: two queue pairs of the
+ * process exchange WRITEs, of which one fails.
  *
  * usage: faults
  */
@@ -90,7 +90,7 @@ static void fails_once(struct ibv_context *context, const char *device)
 	close_pair(&pair);
 }
 
-/* A rule that the adapter refuses comes back with the reason, and a rule that has ended has no hits. */
+/* A refused rule comes back with the reason, and a rule that has ended has no hits. */
 static void refused(const char *device)
 {
 	struct vrnicfault fault, full[16], ended;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
- * Three mistakes of programs that rely on an order which no standard promises. They work by luck, until an adapter moves
- * bytes in another order. Queue pairs of the process move data between two memories.
+ * Three mistakes of programs that rely on an order which no standard promises. They work by luck,
+ * until an adapter moves bytes in another order. Queue pairs of the process move data between two
+ * memories.
  *
  * usage: mistakes last-byte|flag|reuse [ROUNDS]  ends with 1 if any round found wrong data
  */
@@ -96,7 +97,7 @@ static bool flag(unsigned char value)
 	return right;
 }
 
-/* Uses the buffer again when the receiver has seen the last byte, instead of after the completion. */
+/* Uses the buffer again when the receiver has the last byte, instead of after the completion. */
 static bool reuse(unsigned char value)
 {
 	post(&rig.a[0], DATA, 0, BYTES);
