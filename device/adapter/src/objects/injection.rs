@@ -19,7 +19,6 @@ use vrnic_packet::Nanos;
 use vrnic_roce::wire;
 
 use crate::objects::completion::Completion;
-use crate::objects::held_events;
 use crate::objects::trace::{Records, Step, Trace, Traced};
 use crate::requests::wqe::SendWqe;
 
@@ -423,14 +422,8 @@ impl Injection {
     #[cold]
     pub(crate) fn takes_event(&self, here: Here<'_>, to: EventPlace, kind: Kind, id: u32) -> bool {
         let EventPlace { eqn, vector } = to;
-        let (qpn, number) = match held_events::Subject::of(kind, id) {
-            Some(held_events::Subject::Qp(qpn)) => (qpn, None),
-            Some(held_events::Subject::Completions(cqn) | held_events::Subject::Cq(cqn)) => {
-                (Qpn::default(), Some(cqn.get()))
-            }
-            _ => (Qpn::default(), None),
-        };
-        let opcode = Some(Opcode::Event(kind));
+        let qpn = Qpn::new(if kind.is_of_qp() { id } else { 0 });
+        let (opcode, number) = (Some(Opcode::Event(kind)), kind.is_of_cq().then_some(id));
         let subject = Subject { opcode, number, ..here.of_qp(Site::Event, qpn) };
         let held = match self.hit(&subject, here.now) {
             Some(Action::DropEvent) => true,
