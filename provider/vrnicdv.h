@@ -232,6 +232,12 @@ struct vrnicdv_reservation {
 	struct ibv_pd *pd;
 	/* NULL: a new one. One that is shared grows by the entries of both queues, or a new one is made. */
 	struct ibv_cq *cq;
+	/*
+	 * For a shared cq: the number of entries that the queues on it need, which cq follows. The entries
+	 * of the reservation's queues are added, and vrnicdv_release_rdma() subtracts them. NULL: cq only
+	 * grows, each time by the entries of both queues.
+	 */
+	uint32_t *entries;
 	/* For events of a new completion queue, which is armed at once; or NULL. */
 	struct ibv_comp_channel *channel;
 	struct ibv_qp_cap cap;
@@ -274,6 +280,18 @@ static inline struct ibv_qp *vrnicdv_reserve_qp(struct vrnicdv_reservation *r, s
 	return qp;
 }
 
+/* Makes room in the shared completion queue of a reservation for the entries of its queues. Returns whether it did. */
+static inline bool vrnicdv_grow_cq(struct vrnicdv_reservation *r, uint32_t entries, uint32_t most)
+{
+	uint64_t all = (r->entries ? *r->entries : (uint64_t)r->cq->cqe) + entries;
+
+	if (all > most || (all > (uint64_t)r->cq->cqe && ibv_resize_cq(r->cq, (int)all)))
+		return false;
+	if (r->entries)
+		*r->entries = (uint32_t)all;
+	return true;
+}
+
 /* Makes the queue pair of a reservation, with its completion queue. Returns why there is none. */
 static inline uint32_t vrnicdv_reserve_queues(struct vrnicdv_reservation *r, const struct ibv_device_attr *limits)
 {
@@ -286,8 +304,7 @@ static inline uint32_t vrnicdv_reserve_queues(struct vrnicdv_reservation *r, con
 		if (!r->qp)
 			return VRNICDV_NO_QP;
 		entries = r->cap.max_send_wr + r->cap.max_recv_wr;
-		if ((uint64_t)shared->cqe + entries <= (uint64_t)limits->max_cqe &&
-		    !ibv_resize_cq(shared, shared->cqe + (int)entries))
+		if (vrnicdv_grow_cq(r, entries, (uint32_t)limits->max_cqe))
 			return VRNICDV_RESERVED;
 		ibv_destroy_qp(r->qp);
 		r->qp = NULL;
@@ -355,6 +372,26 @@ static inline int vrnicdv_reserve_rdma(struct vrnicdv_reservation *r)
 		r->new_pd = false;
 	}
 	return r->reason == VRNICDV_CQ_TOO_LARGE ? EINVAL : ENOMEM;
+}
+
+/*
+ * Destroys the queue pair of a reservation. With r->entries a shared completion queue gets the size that its other
+ * queues need, unless more completions wait in it; the next reservation or release then tries again. Returns 0 or
+ * an errno; then nothing has changed.
+ */
+static inline int vrnicdv_release_rdma(struct vrnicdv_reservation *r)
+{
+	int error = ibv_destroy_qp(r->qp);
+
+	if (error)
+		return error;
+	r->qp = NULL;
+	if (r->entries && !r->new_cq) {
+		*r->entries -= r->cap.max_send_wr + r->cap.max_recv_wr;
+		/* A queue that stays larger serves as well. */
+		(void)ibv_resize_cq(r->cq, *r->entries ? (int)*r->entries : 1);
+	}
+	return 0;
 }
 
 enum vrnicdv_cq_flags {

@@ -16,7 +16,7 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
@@ -32,6 +32,7 @@ const PROGRAMS: [&str; 18] = [
     "vrnic_mistakes",
     "vrnic_paging",
     "vrnic_renumber",
+    "vrnic_reserve",
     "vrnic_scsi",
     "vrnic_tcp",
     "vrnic_transfer",

@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         switch("late_first_receive_of_the_server", "late 1500", ""),
         switch("late_first_receive_of_the_client", "", "late 1500"),
         Case::new("ends", |pair| leaves_nothing(pair, ends)),
+        Case::new("reservations", |pair| leaves_nothing(pair, reservations)),
         Case::new("proxy", |pair| leaves_nothing(pair, proxy)),
         Case::new("shown_by_rdma", |pair| leaves_nothing(pair, shown)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
@@ -215,6 +216,13 @@ fn ends(pair: &Pair) -> Result<()> {
     let other = if ended.ok() { other.wait(SHORT_TIMEOUT)? } else { stop(other)? };
     let said = format!("a: {}; b: {}", said(&ended), said(&other));
     ensure!(ended.stdout == "all ended\n" && other.stdout == ended.stdout, "{said}");
+    Ok(())
+}
+
+/// A program makes and releases reservations, and some are refused.
+fn reservations(pair: &Pair) -> Result<()> {
+    let output = pair.a.agent().run("vrnic_reserve", LONG_TIMEOUT)?;
+    ensure!(output.ok() && output.stdout == "all reservations were right\n", "{}", said(&output));
     Ok(())
 }
 
