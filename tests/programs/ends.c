@@ -53,8 +53,21 @@ static void send_bytes(struct side *side, struct ibv_qp *qp, uint64_t id)
 	expect(ibv_post_send(qp, &wr, &bad), 0, "ibv_post_send");
 }
 
-/* Connects the queue pair to the other side, and watches the connection. The one that connects waits until the
- * other one has the connection. */
+/* Waits for two successful completions, in any order. */
+static void completed(struct side *side, uint64_t one, uint64_t other)
+{
+	int seen = 0;
+	struct ibv_wc wc;
+
+	for (long polls = 0; polls < MAX_POLLS && seen != 3; polls++)
+		if (ibv_poll_cq(side->cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS)
+			seen |= (wc.wr_id == one) | (wc.wr_id == other) << 1;
+	errno = ETIMEDOUT;
+	need(seen == 3, "waiting for two completions");
+}
+
+/* Connects the queue pair to the other side, and watches the connection. Each side waits until the other one has the
+ * connection and its bytes, and nothing is unacknowledged: the connection may then be reset. */
 static void meet(struct side *side)
 {
 	int error = ECONNREFUSED;
@@ -66,11 +79,16 @@ static void meet(struct side *side)
 		need(error == 0 || error == ECONNREFUSED, "vrnicdv_connect_stream");
 		usleep(error ? 100000 : 0);
 	}
-	if (listener)
+	if (listener) {
+		receive(side, side->qp, 8);
 		send_bytes(side, side->qp, 9);
-	else
+		completed(side, 8, 9);
+	} else {
 		receive(side, side->qp, 9);
-	completion(side, 9, IBV_WC_SUCCESS, 0);
+		completion(side, 9, IBV_WC_SUCCESS, 0);
+		send_bytes(side, side->qp, 8);
+		completion(side, 8, IBV_WC_SUCCESS, 0);
+	}
 	if (watch)
 		close(watch);
 	watch = eventfd(0, EFD_NONBLOCK);
