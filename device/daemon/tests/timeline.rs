@@ -41,7 +41,8 @@ fn a_request_is_traced_from_its_fetch_to_its_completion() {
     ] {
         let world = World::with_fabric(fabric);
         let mut ends = world.connected(|_| {});
-        let text = traced(&world, &mut ends, &format!("{} --function f0 --for 1", ends[0].qpn));
+        let of = format!("{} --function f0 --for 1", ends[0].qpn);
+        let text = traced(&world, &mut ends, &of);
         let mut lines = text.lines();
         let fetch = " fetch        bytes=8 index=0 opcode=write wr_id=4711";
         for step in [fetch, way[0], way[1], " completion ", "status=success wr_id=4711"] {
