@@ -165,12 +165,6 @@ impl<H: Host> Adapter<H> {
         self.core.port.set_vlans(vlans);
     }
 
-    /// Lets the raw packets that the port sends come back to it, as those of a port in loopback
-    /// mode do. None of them leaves, whatever its addresses are.
-    pub fn set_loopback(&self, loopback: bool) {
-        self.core.port.set_loops(loopback);
-    }
-
     /// Returns whether messages of iWARP must have CRCs, even if the peer does not ask for them.
     #[must_use]
     pub fn demands_crcs(&self) -> bool {

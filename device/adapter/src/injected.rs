@@ -97,8 +97,10 @@ impl<H: Host> Adapter<H> {
         let state = core.injection.state(core.here());
         self.set_fault_down(state.down);
         core.port.set_fault_mtu(state.mtu);
+        core.port.set_loops(state.loops);
         self.objects.gids.hide(&state.gids);
-        core.port.set_faulty(state.down || state.mtu.is_some() || !state.gids.is_empty());
+        let is_other = state.down || state.loops || state.mtu.is_some() || !state.gids.is_empty();
+        core.port.set_faulty(is_other);
         if state.fails {
             self.fail_device();
         }

@@ -27,8 +27,8 @@ pub(crate) enum Fault {
     /// disorder, rnr, fail-completion status=STATUS, fill-cq, pause-worker by=TIME. For events and
     /// interrupts: drop-event, delay-event by=TIME, drop-interrupt, delay-interrupt by=TIME. For
     /// admin commands: fail-command status=STATUS, delay-command by=TIME, drop-command. By time:
-    /// port-down lasts=TIME pause=TIME, lower-mtu bytes=SIZE, remove-gid index=NUMBER, fail-device
-    /// pause=TIME.
+    /// port-down lasts=TIME pause=TIME, lower-mtu bytes=SIZE, remove-gid index=NUMBER, loop-back,
+    /// fail-device pause=TIME.
     ///
     /// Fields: function=NAME, qp=NUMBER, opcode=NAME, psn=NUMBER, event=NAME, cq=NUMBER,
     /// vector=NUMBER, command=NAME, nth=NUMBER and every=NUMBER select; prob=CHANCE and seed=NUMBER

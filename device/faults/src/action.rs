@@ -100,6 +100,8 @@ pub enum Action {
     LowerMtu(u8),
     /// The entry of the GID table with this index is not there.
     RemoveGid(u16),
+    /// The port is in loopback mode: raw packets that it sends come back to it.
+    LoopBack,
     /// The device fails, and works again after a reset.
     FailDevice(Pattern),
 }
@@ -147,9 +149,11 @@ impl Action {
             Self::DropInterrupt | Self::DelayInterrupt(_) => Site::Interrupt,
             Self::FailCommand(_) | Self::DelayCommand(_) | Self::DropCommand => Site::Command,
             Self::PauseWorker(_) => Site::Turn,
-            Self::PortDown(_) | Self::LowerMtu(_) | Self::RemoveGid(_) | Self::FailDevice(_) => {
-                Site::State
-            }
+            Self::PortDown(_)
+            | Self::LowerMtu(_)
+            | Self::RemoveGid(_)
+            | Self::LoopBack
+            | Self::FailDevice(_) => Site::State,
         }
     }
 
@@ -182,6 +186,7 @@ impl Action {
             Self::PortDown(_) => "port-down",
             Self::LowerMtu(_) => "lower-mtu",
             Self::RemoveGid(_) => "remove-gid",
+            Self::LoopBack => "loop-back",
             Self::FailDevice(_) => "fail-device",
         }
     }

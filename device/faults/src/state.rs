@@ -16,6 +16,8 @@ pub struct State {
     pub mtu: Option<u8>,
     /// Entries of its GID table that are not there.
     pub gids: Vec<u16>,
+    /// True if its port is in loopback mode.
+    pub loops: bool,
     /// True if it must fail now.
     pub fails: bool,
 }
@@ -33,6 +35,7 @@ impl Faults {
                     state.mtu = Some(state.mtu.map_or(mtu, |other| mtu.min(other)));
                 }
                 Action::RemoveGid(index) => state.gids.push(index),
+                Action::LoopBack => state.loops = true,
                 Action::FailDevice(_) => state.fails |= begins,
                 _ => {}
             }
@@ -63,7 +66,7 @@ impl Entry {
     fn number(&self, now: Nanos) -> Option<u64> {
         let pattern = match self.rule.action {
             Action::PortDown(pattern) | Action::FailDevice(pattern) => pattern,
-            Action::LowerMtu(_) | Action::RemoveGid(_) => Pattern::default(),
+            Action::LowerMtu(_) | Action::RemoveGid(_) | Action::LoopBack => Pattern::default(),
             _ => return None,
         };
         if now < self.from || self.until.is_some_and(|until| until <= now) {

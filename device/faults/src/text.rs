@@ -57,7 +57,7 @@ pub enum ParseError {
 }
 
 /// The actions, as they are before their own fields are read.
-const ACTIONS: [Action; 26] = [
+const ACTIONS: [Action; 27] = [
     Action::Drop,
     Action::Delay(Duration::ZERO),
     Action::Duplicate,
@@ -83,6 +83,7 @@ const ACTIONS: [Action; 26] = [
     Action::PortDown(Pattern { lasts: None, pause: None }),
     Action::LowerMtu(0),
     Action::RemoveGid(0),
+    Action::LoopBack,
     Action::FailDevice(Pattern { lasts: None, pause: None }),
 ];
 
@@ -383,6 +384,7 @@ impl fmt::Display for Action {
             | Self::Disorder
             | Self::Rnr
             | Self::FillCq
+            | Self::LoopBack
             | Self::DropEvent
             | Self::DropInterrupt
             | Self::DropCommand => Ok(()),

@@ -34,7 +34,7 @@ type Counts = (u64, u64);
 
 impl World {
     /// Adds a rule.
-    fn rule(&self, text: &str) {
+    pub(crate) fn rule(&self, text: &str) {
         let rule = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
         self.fabric.faults.add(rule, self.time()).expect("room");
     }

@@ -54,7 +54,11 @@ fn frames_of_a_port_in_loopback_mode_come_back() {
     p.b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
     p.a.add_flow(&to_mac(mac(9))).expect("CREATE_FLOW");
     for (loops, to) in [(false, mac(2)), (true, mac(9)), (true, mac(2)), (false, mac(2))] {
-        p.ga.adapter.set_loopback(loops);
+        p.world.fabric.faults.clear();
+        if loops {
+            p.world.rule("loop-back function=f1");
+        }
+        p.ga.adapter.run_faults();
         expect(&mut p.a, 0, 2000);
         expect(&mut p.b, 4000, 2000);
         let mut frame = plain(to, 300);
