@@ -311,8 +311,15 @@ impl<H: Host> Adapter<H> {
         let change = self.core.port.set_open(open);
         self.count_downed(change);
         if change.downed {
-            self.host().drain();
+            self.drain();
         }
+    }
+
+    /// Waits until nothing that was allowed earlier accesses guest memory any more. The caller is
+    /// the control thread, and holds no guest memory.
+    pub(crate) fn drain(&self) {
+        self.host().drain();
+        self.host().wait_for_writes();
     }
 
     fn count_downed(&self, change: Change) {

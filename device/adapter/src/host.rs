@@ -26,6 +26,17 @@ pub enum CopyFault {
     Target,
 }
 
+/// What an access is waiting for that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// Nothing: it fails again.
+    Nothing,
+    /// Bytes that are on their way: it may succeed later.
+    Soon,
+    /// Bytes that could not be moved: it fails for good.
+    Failed,
+}
+
 /// A guest's memory, held during a turn: mappings do not change while this exists. Addresses are
 /// guest-physical, as the device sees them. Memory may be missing, so a fault is a normal result.
 pub trait HeldMemory {
@@ -67,11 +78,46 @@ pub trait HeldMemory {
     /// Returns a fault if the word cannot be written.
     fn store(&self, addr: GuestAddr, value: u64) -> Result<(), Fault>;
 
-    /// Checks that a range can be read, or written, now.
+    /// Checks that a range can be read, or written, now. Memory for which accesses wait
+    /// ([`Self::attend`]) counts as accessible.
     ///
     /// # Errors
     /// Returns the first address that cannot be accessed.
     fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault>;
+
+    /// Makes all memory accessible whose bytes a thread of the host has to move first, until this
+    /// is released. The first access to such memory fails, and starts the move. The caller tries it
+    /// again as long as [`Self::awaited`] says so. `asker` is a number of its own for everything
+    /// that tries again by itself. It is never zero.
+    fn attend(&self, _asker: u64) {}
+
+    /// Returns what an access to a range is waiting for that has failed.
+    fn awaited(&self, _addr: GuestAddr, _len: u64) -> Awaited {
+        Awaited::Nothing
+    }
+
+    /// Returns whether there can be such memory.
+    fn may_wait(&self) -> bool {
+        false
+    }
+
+    /// Returns whether no access to a range has to wait so.
+    fn is_immediate(&self, _addr: GuestAddr, _len: u64) -> bool {
+        true
+    }
+
+    /// Returns whether a write of these bytes would succeed without such a wait. If it would not,
+    /// the move is started, but other memory is not changed.
+    fn prepare(&self, _addr: GuestAddr, _from: &[u8]) -> bool {
+        true
+    }
+
+    /// Ends the accesses since the last call, which belong to one operation that has succeeded. If
+    /// it is not called, the accesses are repeated.
+    fn settle(&self) {}
+
+    /// Forgets bytes that were moved for an earlier message of the asker and were not used.
+    fn forget(&self) {}
 }
 
 /// The thread that calls into an adapter: one of the host's workers, or any other thread.
@@ -131,6 +177,11 @@ pub trait GuestMemory {
     /// Waits until all present holders of guest memory have released it. The caller holds no memory
     /// of any adapter.
     fn drain(&self);
+
+    /// Waits until no bytes of accesses that were made earlier are on their way to guest memory
+    /// ([`HeldMemory::attend`]), which takes a bounded time. The caller is neither a worker nor a
+    /// thread that serves the VMM, and holds no memory.
+    fn wait_for_writes(&self) {}
 
     /// Copies from one guest's memory to another's, or to the same. The last bytes become visible
     /// last.

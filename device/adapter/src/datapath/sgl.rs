@@ -12,7 +12,7 @@ use vrnic_abi::{GuestAddr, Key};
 use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::turn::TurnContext;
-use crate::host::{CopyFault, HeldMemory, Host, Place};
+use crate::host::{Awaited, CopyFault, HeldMemory, Host, Place};
 use crate::memory::mtt::Walk;
 use crate::memory::pages::Run;
 use crate::memory::tpt::{
@@ -261,11 +261,38 @@ impl<'a> SgList<'a> {
             || self.pieces(start, end.saturating_sub(start), |_, _| Some(())).is_some()
     }
 
+    /// Returns whether no access to the bytes `range` has to wait ([`HeldMemory::is_immediate`]).
+    #[inline]
+    #[must_use]
+    pub fn is_immediate<H: Host>(&self, memory: &H::Held<'_>, range: Range<u64>) -> bool {
+        !memory.may_wait() || self.inline.is_some() || self.all_immediate::<H>(memory, range)
+    }
+
+    #[cold]
+    fn all_immediate<H: Host>(&self, memory: &H::Held<'_>, range: Range<u64>) -> bool {
+        let len = range.end.saturating_sub(range.start);
+        let each =
+            |addr, part: Range<usize>| memory.is_immediate(addr, part.len() as u64).then_some(());
+        self.pieces(range.start, len, each).is_some()
+    }
+
     /// Copies bytes from `at` on out of the memory.
     ///
     /// # Errors
     /// [`CopyFault::Source`] if the memory is not accessible.
     pub fn read<H: Host>(
+        &self,
+        memory: &H::Held<'_>,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), CopyFault> {
+        self.read_part::<H>(memory, at, into)?;
+        memory.settle();
+        Ok(())
+    }
+
+    /// Copies bytes out as [`Self::read`] does, for an operation that is not complete with them.
+    fn read_part<H: Host>(
         &self,
         memory: &H::Held<'_>,
         at: u64,
@@ -296,6 +323,18 @@ impl<'a> SgList<'a> {
         at: u64,
         from: &[u8],
     ) -> Result<(), CopyFault> {
+        self.write_part::<H>(memory, at, from)?;
+        memory.settle();
+        Ok(())
+    }
+
+    /// Copies bytes as [`Self::write`] does, for an operation that is not complete with them.
+    fn write_part<H: Host>(
+        &self,
+        memory: &H::Held<'_>,
+        at: u64,
+        from: &[u8],
+    ) -> Result<(), CopyFault> {
         let len = from.len() as u64;
         self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
             .ok_or(CopyFault::Target)
@@ -319,10 +358,13 @@ impl<'a> SgList<'a> {
                             turn.core.report(Kind::PageFault, key);
                         }
                     }
-                    _ if !is_memory(turn, window, part) => return Denied::Memory,
-                    // They have been added since the access has failed.
-                    Missing::Present => why = Denied::Absent,
-                    Missing::NotPaged => {}
+                    found => match awaited(turn, window, part) {
+                        Awaited::Failed => return Denied::Memory,
+                        // Or they have been added since the access has failed.
+                        Awaited::Soon => why = Denied::Absent,
+                        Awaited::Nothing if found == Missing::Present => why = Denied::Absent,
+                        Awaited::Nothing => {}
+                    },
                 }
             }
             start = end;
@@ -419,13 +461,26 @@ pub fn copy<H: Host>(
     from: u64,
     to: u64,
 ) -> Result<(), CopyFault> {
+    copy_all::<H>(source, target, from, to)?;
+    source.memory.settle();
+    target.memory.settle();
+    Ok(())
+}
+
+#[inline(always)]
+fn copy_all<H: Host>(
+    source: Side<'_, H::Held<'_>>,
+    target: Side<'_, H::Held<'_>>,
+    from: u64,
+    to: u64,
+) -> Result<(), CopyFault> {
     if from == to {
         return Ok(());
     }
     if let Some(data) = source.list.inline {
         let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
         let bytes = range.and_then(|(from, to)| data.get(from..to)).ok_or(CopyFault::Source)?;
-        return target.list.write::<H>(target.memory, from, bytes);
+        return target.list.write_part::<H>(target.memory, from, bytes);
     }
     let len = to - from;
     if source.list.null | target.list.null != 0 {
@@ -457,8 +512,8 @@ fn copy_without_memory<H: Host>(
         // CAST: at most the length of the buffer.
         let part = (end - at).min(buffer.len() as u64) as usize;
         let part = buffer.get_mut(..part).ok_or(CopyFault::Source)?;
-        source.list.read::<H>(source.memory, at, part)?;
-        target.list.write::<H>(target.memory, at, part)?;
+        source.list.read_part::<H>(source.memory, at, part)?;
+        target.list.write_part::<H>(target.memory, at, part)?;
         at += part.len() as u64;
     }
     Ok(())
@@ -546,16 +601,22 @@ impl<'s, 'a> Cursor<'s, 'a> {
     }
 }
 
-/// Returns whether a part of a window is memory.
-fn is_memory<H: Host>(turn: &TurnContext<'_, H>, window: &Window<'_>, part: Part) -> bool {
-    let Some(mut walk) = window.walk(part.at, part.now) else { return false };
-    let mut left = part.now;
+/// Returns what an access to a part of a window is waiting for. It has failed if a part of it is
+/// not memory.
+fn awaited<H: Host>(turn: &TurnContext<'_, H>, window: &Window<'_>, part: Part) -> Awaited {
+    let Some(mut walk) = window.walk(part.at, part.now) else { return Awaited::Failed };
+    let (mut left, mut awaited) = (part.now, Awaited::Nothing);
     while left > 0 {
-        let Some(run) = walk.run() else { return false };
-        if turn.memory.check(run.addr, run.len, false).is_err() {
-            return false;
+        let Some(run) = walk.run() else { return Awaited::Failed };
+        match turn.memory.awaited(run.addr, run.len) {
+            Awaited::Failed => return Awaited::Failed,
+            Awaited::Soon => awaited = Awaited::Soon,
+            Awaited::Nothing if turn.memory.check(run.addr, run.len, false).is_err() => {
+                return Awaited::Failed;
+            }
+            Awaited::Nothing => {}
         }
         left = left.saturating_sub(run.len);
     }
-    true
+    awaited
 }

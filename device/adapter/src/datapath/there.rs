@@ -28,6 +28,19 @@ impl<'a, H: Host> There<'a, H> {
         Self { turn: TurnContext::new(core, qp, slice), qp, acts: Cell::new(false) }
     }
 
+    /// Holds the memory as [`Self::new`] does, for work of the half `asker` of the QP that is done
+    /// again later if memory is absent.
+    #[inline]
+    pub fn patient(
+        core: &'a Arc<Core<H>>,
+        qp: &'a Arc<Qp<H>>,
+        asker: u64,
+        slice: &'a Slice<'a, H>,
+    ) -> Self {
+        let turn = TurnContext::patient(core, qp, asker, slice);
+        Self { turn, qp, acts: Cell::new(false) }
+    }
+
     /// Runs work on the responder's own objects. A panic in it counts as a failure of the
     /// responder's adapter.
     #[inline(always)]

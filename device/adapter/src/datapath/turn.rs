@@ -11,7 +11,7 @@ use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
 use crate::domain::Domain;
-use crate::host::{Host, Lane};
+use crate::host::{HeldMemory, Host, Lane};
 use crate::memory::tpt::{Denied, Tpt, User};
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
@@ -64,6 +64,20 @@ impl<'a, H: Host> TurnContext<'a, H> {
         if qp.is_counted.load(Ordering::Relaxed) {
             this.set = core.counted.get(qp.qpn);
         }
+        this
+    }
+
+    /// Holds the guest's memory as [`Self::new`] does, for work of the half `asker` of the QP that
+    /// is done again later if memory is absent.
+    #[inline]
+    pub fn patient(
+        core: &'a Arc<Core<H>>,
+        qp: &'a Qp<H>,
+        asker: u64,
+        slice: &'a Slice<'a, H>,
+    ) -> Self {
+        let this = Self::new(core, qp, slice);
+        this.memory.attend(asker);
         this
     }
 

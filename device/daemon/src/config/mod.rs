@@ -116,7 +116,11 @@ impl Config {
         let min_capacity = if given.control.is_some() { FUNCTION_CAPACITY_MIN } else { 0 };
         let room = given.functions.len().max(min_capacity);
         let config = Self {
-            map_rules: map_rules(room, given.guest_memory, given.allow_any_file)?,
+            map_rules: MapRules {
+                any_file: given.allow_any_file,
+                messages: given.dma_messages,
+                ..map_rules(room, given.guest_memory)?
+            },
             room,
             control: given.control,
             ethernet: Ethernet {
@@ -211,8 +215,8 @@ pub(crate) fn most_of_a_function() -> Limits {
 }
 
 /// Returns the limits for the mappings of each function of a daemon with this many functions.
-fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRules, ConfigError> {
-    let mut rules = MapRules { any_file, ..MapRules::share(functions) };
+fn map_rules(functions: usize, gib: Option<u64>) -> Result<MapRules, ConfigError> {
+    let mut rules = MapRules::share(functions);
     if let Some(gib) = gib {
         in_range("guest-memory", gib, 1, MapRules::max_bytes(functions) >> 30)?;
         rules.bytes = gib << 30;

@@ -187,6 +187,12 @@ settings! {
     #[arg(long)]
     allow_any_file: bool, at restart { map_rules.any_file };
 
+    /// Read and write memory that the VMM has not shared, such as BARs of other devices of the guest,
+    /// by messages to the VMM. QEMU answers them from version 11.1 on. Other VMMs, and older
+    /// versions of QEMU, may fail when they get one
+    #[arg(long)]
+    dma_messages: bool, at restart { map_rules.messages };
+
     /// Serve state and metrics over HTTP, on a socket file or a TCP address, for example
     /// /run/vrnic/monitor.sock or 127.0.0.1:9100. There is no authentication
     #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]

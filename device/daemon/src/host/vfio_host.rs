@@ -8,7 +8,8 @@ use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
 use vrnic_adapter::host::{
-    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
+    Awaited, Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
+    Place,
 };
 use vrnic_packet::Nanos;
 
@@ -132,6 +133,38 @@ impl HeldMemory for DmaView<'_> {
         let intent = if write { Intent::Write } else { Intent::Read };
         self.check(addr.get(), len, intent).map_err(fault)
     }
+
+    #[inline]
+    fn attend(&self, asker: u64) {
+        self.attend(asker);
+    }
+
+    fn awaited(&self, addr: GuestAddr, len: u64) -> Awaited {
+        self.awaited(addr.get(), len)
+    }
+
+    #[inline]
+    fn may_wait(&self) -> bool {
+        self.may_wait()
+    }
+
+    fn is_immediate(&self, addr: GuestAddr, len: u64) -> bool {
+        self.is_immediate(addr.get(), len)
+    }
+
+    fn prepare(&self, addr: GuestAddr, from: &[u8]) -> bool {
+        self.prepare(addr.get(), from)
+    }
+
+    #[inline]
+    fn settle(&self) {
+        self.settle();
+    }
+
+    #[inline]
+    fn forget(&self) {
+        self.forget();
+    }
 }
 
 impl GuestMemory for VfioHost {
@@ -144,6 +177,12 @@ impl GuestMemory for VfioHost {
 
     fn drain(&self) {
         self.dma.drain();
+    }
+
+    fn wait_for_writes(&self) {
+        if let Some(behind) = self.dma.behind() {
+            behind.wait_for_write();
+        }
     }
 
     #[inline]

@@ -18,12 +18,14 @@ use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
 use vrnic_packet::{MacAddr, Mtu, Nanos};
 
+use crate::host::behind_thread::BehindThread;
 use crate::host::control::ControlHandle;
 use crate::host::failure::Failure;
 use crate::host::irq::{Interrupts, IrqError};
 use crate::host::vfio_host::VfioHost;
 use crate::memory::dma::DmaTable;
 use crate::memory::fault::MapError;
+use crate::memory::messages::Messages;
 use crate::memory::range::DmaRange;
 use crate::memory::rules::MapRules;
 use crate::memory::uar::UarMemory;
@@ -61,6 +63,8 @@ pub struct HostedAdapter {
     /// Held by the reset that ends a failure. Without this lock, both the VMM's own reset and the
     /// control thread could reset the adapter, the later one after the guest has enabled it again.
     recovery: Mutex<()>,
+    /// The thread for memory that is reached by messages to the VMM, if the settings allow these.
+    _behind: Option<BehindThread>,
 }
 
 /// A worker's part of an adapter.
@@ -97,10 +101,12 @@ impl HostedAdapter {
             #[cfg(test)]
             trap: AtomicBool::new(false),
         };
+        let behind =
+            host.dma.behind().map(|behind| BehindThread::start(name, behind)).transpose()?;
         let adapter = Adapter::new(name, mac, host, fabric, wakers.len(), limits);
         let (link, recovery) = (AtomicBool::new(false), Mutex::default());
         let (share, vmm) = (AtomicU32::new(1), AtomicI32::new(0));
-        Ok(Self { adapter, failure, control, link, share, vmm, recovery })
+        Ok(Self { adapter, failure, control, link, share, vmm, recovery, _behind: behind })
     }
 
     /// Returns the part of a worker.
@@ -293,6 +299,8 @@ impl AdapterDevice {
 
     /// Resets the adapter, and takes all memory from it.
     fn stop(&self) {
+        // A command that waits for a transfer delays the reset.
+        self.adapter.host().dma.end_transfers();
         // The QPs are reset first, so that requests of a peer find no QP instead of a QP without
         // memory.
         self.hosted.reset();
@@ -317,12 +325,12 @@ impl AdapterDevice {
 }
 
 impl Device for AdapterDevice {
-    fn connected(&mut self, connection: OwnedFd) -> io::Result<File> {
+    fn connected(&mut self, connection: OwnedFd, messages: Arc<dyn Messages>) -> io::Result<File> {
         let file = self.adapter.host().uar.renew()?;
         self.adapter.restart_pace();
         let vmm = sys::peer(connection.as_fd()).map_or(0, NonZeroI32::get);
         self.hosted.vmm.store(vmm, Ordering::Relaxed);
-        self.adapter.host().dma.connect(connection);
+        self.adapter.host().dma.connect(connection, messages);
         Ok(file)
     }
 

@@ -15,9 +15,11 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::host::Lane;
 
+use super::behind::Behind;
 use super::fault::MapError;
 use super::files::Files;
 use super::mapping::Mapping;
+use super::messages::Messages;
 use super::range::DmaRange;
 use super::ranges::{Entry, Ranges};
 use super::rules::MapRules;
@@ -73,6 +75,8 @@ pub struct DmaTable {
     /// The source of the workers' copies. Its lock serialises changes.
     map: Mutex<Map>,
     lanes: Box<[CachePadded<RwLock<Reach>>]>,
+    /// The memory that is reached by messages to the VMM, if the settings allow these.
+    behind: Option<Arc<Behind>>,
 }
 
 impl DmaTable {
@@ -82,7 +86,8 @@ impl DmaTable {
         let lanes = (0..Lane::count(workers)).map(|_| CachePadded::default()).collect();
         let files = Files::new(name, rules);
         let map = Map { ranges: Ranges::default(), files, device: None, bus_master: false };
-        Self { ranges_max: rules.ranges, map: Mutex::new(map), lanes }
+        let behind = rules.messages.then(Arc::default);
+        Self { ranges_max: rules.ranges, map: Mutex::new(map), lanes, behind }
     }
 
     /// Returns the memory as it is now, for a thread in `lane`. It does not change while the view
@@ -93,7 +98,13 @@ impl DmaTable {
     pub fn view(&self, lane: Lane) -> DmaView<'_> {
         let lane = lane.index(self.lanes.len());
         // A waiting change must not block a second view of the same thread, hence a recursive lock.
-        DmaView::new(self.lanes[lane].read_recursive())
+        DmaView::new(self.lanes[lane].read_recursive(), self.behind.as_deref())
+    }
+
+    /// Returns the memory that is reached by messages to the VMM, if the settings allow these.
+    #[must_use]
+    pub fn behind(&self) -> Option<&Arc<Behind>> {
+        self.behind.as_ref()
     }
 
     /// Waits until all views that exist now have been dropped. The caller holds no view.
@@ -109,6 +120,7 @@ impl DmaTable {
         if map.bus_master != on {
             map.bus_master = on;
             self.publish(&map);
+            self.end_transfers();
         }
     }
 
@@ -170,6 +182,9 @@ impl DmaTable {
     pub fn unmap(&self, iova: u64, size: u64) -> Result<(), MapError> {
         let last = last_of(iova, size)?;
         let mut map = self.map.lock();
+        if let Some(behind) = &self.behind {
+            behind.end_span(iova, size);
+        }
         let Some(first) = map.ranges.first_in(&(iova..=last)) else { return Ok(()) };
         let rest = [first.below(iova), map.ranges.at(last).and_then(|entry| entry.above(last))];
         let is_split = first.first < iova && last < first.last;
@@ -180,14 +195,20 @@ impl DmaTable {
         Ok(())
     }
 
-    /// Records the connection of a new VMM, whose ranges will be mapped.
-    pub fn connect(&self, connection: OwnedFd) {
+    /// Records the connection of a new VMM, whose ranges will be mapped, and its way for messages.
+    pub fn connect(&self, connection: OwnedFd, messages: Arc<dyn Messages>) {
         self.map.lock().files.connection = Some(connection);
+        if let Some(behind) = &self.behind {
+            behind.connect(messages);
+        }
     }
 
     /// Removes all ranges, waits for their users, and closes the connection of the VMM.
     pub fn disconnect(&self) {
         self.unmap_all();
+        if let Some(behind) = &self.behind {
+            behind.disconnect();
+        }
         self.map.lock().files.connection = None;
     }
 
@@ -196,6 +217,14 @@ impl DmaTable {
         let mut map = self.map.lock();
         map.ranges = Ranges::default();
         self.publish(&map);
+        self.end_transfers();
+    }
+
+    /// Ends all transfers by messages.
+    pub fn end_transfers(&self) {
+        if let Some(behind) = &self.behind {
+            behind.end_all();
+        }
     }
 
     /// Returns whether memory of a range has been lost, as far as this is known without an access.

@@ -15,6 +15,8 @@ pub struct MapRules {
     /// True if files of any file system are accepted. An access to a slow or remote file system
     /// delays a worker.
     pub any_file: bool,
+    /// True if memory without a mapping is reached by messages to the VMM.
+    pub messages: bool,
 }
 
 impl MapRules {
@@ -26,7 +28,8 @@ impl MapRules {
         let share = |whole: usize| whole / adapters.max(1);
         let bytes = Self::max_bytes(adapters).min(BYTES_MAX);
         let ranges = share(RANGES_MEMORY).min(RANGES_MEMORY_MAX) / size_of::<Entry>();
-        Self { ranges, mappings: share(MAPPINGS).min(MAPPINGS_EACH), bytes, any_file: false }
+        let mappings = share(MAPPINGS).min(MAPPINGS_EACH);
+        Self { ranges, mappings, bytes, any_file: false, messages: false }
     }
 
     /// Returns the maximum number of bytes for each of this many adapters.

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockReadGuard;
+use vrnic_adapter::host::Awaited;
 
+use super::behind::Behind;
 use super::fault::{CopyFault, Fault, FaultKind};
 use super::mapping::{Mapping, Order};
 use super::ranges::Ranges;
@@ -34,11 +36,129 @@ pub struct DmaView<'a> {
     /// The place in its leaf of the range of the last access. The next access is likely to be in
     /// the same one.
     place: Cell<usize>,
+    /// The memory that is reached by messages to the VMM, if the settings allow these.
+    behind: Option<&'a Behind>,
+    /// The asker for such memory, or zero if the access cannot be tried again.
+    asker: Cell<u64>,
+    /// True if an access has used such memory since the last call of [`Self::settle`].
+    used: Cell<bool>,
 }
 
 impl<'a> DmaView<'a> {
-    pub(super) fn new(reach: RwLockReadGuard<'a, Reach>) -> Self {
-        Self { reach, place: Cell::new(0) }
+    pub(super) fn new(reach: RwLockReadGuard<'a, Reach>, behind: Option<&'a Behind>) -> Self {
+        let (asker, used) = (Cell::new(0), Cell::new(false));
+        Self { reach, place: Cell::new(0), behind, asker, used }
+    }
+
+    /// Makes memory accessible that is reached by messages, for an asker that tries again.
+    #[inline]
+    pub fn attend(&self, asker: u64) {
+        self.asker.set(asker);
+    }
+
+    /// Returns what an access to a range is waiting for that has failed.
+    #[must_use]
+    pub fn awaited(&self, addr: u64, len: u64) -> Awaited {
+        match (self.behind, self.asker.get()) {
+            (Some(behind), asker @ 1..) => self.awaited_of(behind, asker, addr, len),
+            _ => Awaited::Nothing,
+        }
+    }
+
+    fn awaited_of(&self, behind: &Behind, asker: u64, addr: u64, len: u64) -> Awaited {
+        let (mut done, mut awaited) = (0, Awaited::Nothing);
+        while done < len {
+            let Some(at) = addr.checked_add(done) else { return Awaited::Failed };
+            let left = usize::try_from(len - done).unwrap_or(usize::MAX);
+            match self.gap(at, left, Intent::Read).or_else(|| self.gap(at, left, Intent::Write)) {
+                Some(gap) => {
+                    match behind.awaited(asker, at, gap as u64) {
+                        Awaited::Failed => return Awaited::Failed,
+                        Awaited::Soon => awaited = Awaited::Soon,
+                        Awaited::Nothing => {}
+                    }
+                    done += gap as u64;
+                }
+                None => match self.piece(at, left, Intent::Read) {
+                    Ok(piece) => done += piece.len as u64,
+                    Err(_) => return Awaited::Failed,
+                },
+            }
+        }
+        awaited
+    }
+
+    /// Returns whether no byte of a range is reached by messages.
+    #[must_use]
+    pub fn is_immediate(&self, addr: u64, len: u64) -> bool {
+        if self.behind.is_none() {
+            return true;
+        }
+        let mut done = 0;
+        while done < len {
+            let Some(at) = addr.checked_add(done) else { return true };
+            let left = usize::try_from(len - done).unwrap_or(usize::MAX);
+            match self.piece(at, left, Intent::Read) {
+                Ok(piece) => done += piece.len as u64,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Returns whether memory can be reached by messages.
+    #[inline]
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Returns whether the bytes of a write that go by messages have arrived. Those that have not
+    /// are sent.
+    #[must_use]
+    pub fn prepare(&self, addr: u64, from: &[u8]) -> bool {
+        let mut done = 0;
+        while done < from.len() {
+            let Ok(at) = advance(addr, done) else { return true };
+            done += match self.piece(at, from.len() - done, Intent::Write) {
+                Ok(piece) => piece.len,
+                Err(fault) => {
+                    let rest = from.get(done..).unwrap_or_default();
+                    match self.write_behind(at, rest, fault) {
+                        Ok(len) => len,
+                        // Memory that is not accessible at all is refused by the write itself.
+                        Err(_) => return self.gap(at, rest.len(), Intent::Write).is_none(),
+                    }
+                }
+            };
+        }
+        true
+    }
+
+    /// Ends the accesses since the last call, which belong to one operation that has succeeded.
+    #[inline]
+    pub fn settle(&self) {
+        if self.used.get() {
+            self.settle_used();
+        }
+    }
+
+    #[cold]
+    fn settle_used(&self) {
+        self.used.set(false);
+        if let Some(behind) = self.behind {
+            behind.settle(self.asker.get());
+        }
+    }
+
+    /// Forgets bytes that were read for an earlier message of the asker.
+    #[inline]
+    pub fn forget(&self) {
+        if let Some(behind) = self.behind
+            && behind.is_used()
+        {
+            behind.forget_reads(self.asker.get());
+        }
     }
 
     /// Copies guest memory out.
@@ -50,7 +170,14 @@ impl<'a> DmaView<'a> {
         let mut done = 0;
         while done < into.len() {
             let at = advance(addr, done)?;
-            let piece = self.piece(at, into.len() - done, Intent::Read)?;
+            let piece = match self.piece(at, into.len() - done, Intent::Read) {
+                Ok(piece) => piece,
+                Err(fault) => {
+                    done +=
+                        self.read_behind(at, into.get_mut(done..).unwrap_or_default(), fault)?;
+                    continue;
+                }
+            };
             let part = into.get_mut(done..done + piece.len).ok_or(Fault::unmapped(at))?;
             piece.memory.read(piece.offset, part).ok_or(Fault::unmapped(at))?;
             done += piece.len;
@@ -67,7 +194,13 @@ impl<'a> DmaView<'a> {
         let mut done = 0;
         while done < from.len() {
             let at = advance(addr, done)?;
-            let piece = self.piece(at, from.len() - done, Intent::Write)?;
+            let piece = match self.piece(at, from.len() - done, Intent::Write) {
+                Ok(piece) => piece,
+                Err(fault) => {
+                    done += self.write_behind(at, from.get(done..).unwrap_or_default(), fault)?;
+                    continue;
+                }
+            };
             let part = from.get(done..done + piece.len).ok_or(Fault::unmapped(at))?;
             piece.memory.write(piece.offset, part).ok_or(Fault::unmapped(at))?;
             done += piece.len;
@@ -93,8 +226,18 @@ impl<'a> DmaView<'a> {
         while done < len {
             let at = advance(addr, done).map_err(CopyFault::Source)?;
             let to_at = advance(to_addr, done).map_err(CopyFault::Target)?;
-            let from = self.piece(at, len - done, Intent::Read).map_err(CopyFault::Source)?;
-            let into = to.piece(to_at, from.len, Intent::Write).map_err(CopyFault::Target)?;
+            let from = self.piece(at, len - done, Intent::Read).map_err(CopyFault::Source);
+            let pieces = from.and_then(|from| {
+                let into = to.piece(to_at, from.len, Intent::Write).map_err(CopyFault::Target)?;
+                Ok((from, into))
+            });
+            let (from, into) = match pieces {
+                Ok(pieces) => pieces,
+                Err(fault) => {
+                    done += self.copy_behind(at, to, to_at, len - done, fault)?;
+                    continue;
+                }
+            };
             done += into.len;
             let order = if done < len { Order::Any } else { order };
             from.memory
@@ -102,6 +245,55 @@ impl<'a> DmaView<'a> {
                 .ok_or(CopyFault::Target(Fault::unmapped(to_at)))?;
         }
         Ok(())
+    }
+
+    /// Reads the start of `into` by messages.
+    ///
+    /// # Errors
+    /// Returns `fault`, that of the access without messages, if it is not there.
+    #[cold]
+    fn read_behind(&self, addr: u64, into: &mut [u8], fault: Fault) -> Result<usize, Fault> {
+        let asker = self.asker.get();
+        let behind = self.behind.filter(|_| asker != 0).ok_or(fault)?;
+        let gap = self.gap(addr, into.len(), Intent::Read).ok_or(fault)?;
+        let into = into.get_mut(..gap).ok_or(fault)?;
+        self.used.set(true);
+        behind.read(asker, addr, into).ok_or(fault)
+    }
+
+    /// Writes the start of `from` by messages.
+    ///
+    /// # Errors
+    /// Returns `fault`, that of the access without messages, if it has not arrived.
+    #[cold]
+    fn write_behind(&self, addr: u64, from: &[u8], fault: Fault) -> Result<usize, Fault> {
+        let asker = self.asker.get();
+        let behind = self.behind.filter(|_| asker != 0).ok_or(fault)?;
+        let gap = self.gap(addr, from.len(), Intent::Write).ok_or(fault)?;
+        self.used.set(true);
+        behind.write(asker, addr, from.get(..gap).ok_or(fault)?).ok_or(fault)
+    }
+
+    /// Copies a part of `len` bytes of which some are reached by messages. Returns its length.
+    ///
+    /// # Errors
+    /// Returns `fault` if neither memory has messages, or the side that cannot be accessed.
+    #[cold]
+    fn copy_behind(
+        &self,
+        addr: u64,
+        to: &DmaView<'_>,
+        to_addr: u64,
+        len: usize,
+        fault: CopyFault,
+    ) -> Result<usize, CopyFault> {
+        if self.behind.or(to.behind).is_none() {
+            return Err(fault);
+        }
+        let mut bytes = vec![0; len.min(MAX_PART)];
+        self.read(addr, &mut bytes).map_err(CopyFault::Source)?;
+        to.write(to_addr, &bytes).map_err(CopyFault::Target)?;
+        Ok(bytes.len())
     }
 
     /// Prefetches memory that will be read, up to the end of its range.
@@ -159,9 +351,36 @@ impl<'a> DmaView<'a> {
         while done < len {
             let at = addr.checked_add(done).ok_or(Fault::unmapped(addr))?;
             let left = usize::try_from(len - done).unwrap_or(usize::MAX);
-            done += self.piece(at, left, intent)?.len as u64;
+            done += match self.piece(at, left, intent) {
+                Ok(piece) => piece.len,
+                Err(fault) => self.gap(at, left, intent).ok_or(fault)?,
+            } as u64;
         }
         Ok(())
+    }
+
+    /// Returns the number of bytes from `addr` on, up to `len`, that are reached by messages, or
+    /// `None` if the first one is not.
+    fn gap(&self, addr: u64, len: usize, intent: Intent) -> Option<usize> {
+        self.behind.filter(|_| self.reach.bus_master && len > 0)?;
+        let last = addr.saturating_add(len as u64 - 1);
+        let end = match self.reach.ranges.find(addr, &self.place) {
+            Some(entry) => {
+                let allowed = match intent {
+                    Intent::Read => entry.readable,
+                    Intent::Write => entry.writable,
+                };
+                if entry.memory.is_some() || !allowed {
+                    return None;
+                }
+                entry.last.min(last)
+            }
+            None => match self.reach.ranges.first_in(&(addr..=last)) {
+                Some(next) => next.first - 1,
+                None => last,
+            },
+        };
+        usize::try_from(end - addr).ok()?.checked_add(1)
     }
 
     /// Returns the longest piece from `addr` on that is inside of one range, up to `len` bytes.
@@ -187,6 +406,9 @@ impl<'a> DmaView<'a> {
         Ok(Piece { memory, offset, len: len.min(rest) })
     }
 }
+
+/// Maximum number of bytes that are copied at once from or to memory that is reached by messages.
+const MAX_PART: usize = 128 << 10;
 
 /// Part of a mapping.
 struct Piece<'a> {

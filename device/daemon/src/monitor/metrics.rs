@@ -15,6 +15,7 @@ use super::fault_metrics::Rules;
 use super::port_metrics::Ports;
 use super::resource_metrics::Rows;
 use super::{Watched, resource_view, view};
+use crate::memory::behind::Counts;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -59,7 +60,7 @@ impl Collector for Views {
                 Some(ConstGauge::new(*view.objects.get(kind)? as i64))
             })?;
         }
-        for (counter, help) in STAT_NAMES.into_iter().zip(STAT_HELP) {
+        for (counter, help) in STAT_NAMES.into_iter().zip(STAT_HELP).chain(Counts::NAMES) {
             self.family(&mut encoder, counter, help, |view| {
                 Some(ConstCounter::new(*view.counters.get(counter)?))
             })?;

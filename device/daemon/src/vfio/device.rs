@@ -4,9 +4,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use crate::host::irq::IrqError;
 use crate::memory::fault::MapError;
+use crate::memory::messages::Messages;
 use crate::memory::range::DmaRange;
 
 /// Regions that an adapter offers, by their vfio numbers.
@@ -40,12 +42,13 @@ pub enum IrqRequest {
 /// An adapter as the VMM drives it. All calls come from one thread and return at once, except reads
 /// of the window ([`vrnic_abi::direct`]), which wait for data for a bounded time.
 pub trait Device: Send {
-    /// Handles a new VMM, whose connection this is. Returns the file of BAR2's memory, which is
+    /// Handles a new VMM, whose connection this is. `messages` reads and writes memory of its guest
+    /// by messages to the VMM on this connection. Returns the file of BAR2's memory, which is
     /// newly allocated because the previous VMM may still map the old memory.
     ///
     /// # Errors
     /// Returns the kernel's error. The VMM cannot be served in this case.
-    fn connected(&mut self, connection: OwnedFd) -> io::Result<File>;
+    fn connected(&mut self, connection: OwnedFd, messages: Arc<dyn Messages>) -> io::Result<File>;
 
     /// Reads a region. Returns ones if the adapter does not define the access.
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]);

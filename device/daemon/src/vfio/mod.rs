@@ -11,10 +11,12 @@
 //! | [`request`], [`refusal`] | parsing of a request, and the errors that the VMM gets |
 //! | [`session`] | execution of messages, without sockets |
 //! | [`stream`] | receiving and sending of whole messages |
+//! | [`caller`] | requests to the VMM, which reads and writes memory for the adapter |
 //! | [`server`] | the thread that serves one VMM after another |
 //! | [`busy_socket`] | turns away clients of a busy socket |
 
 pub mod busy_socket;
+pub mod caller;
 pub mod device;
 pub mod refusal;
 pub mod regions;

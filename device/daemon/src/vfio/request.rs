@@ -12,8 +12,9 @@ use super::wire::{
 /// A request of a VMM.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Agree on a version of the protocol.
-    Version,
+    /// Agree on a version of the protocol. If the VMM limits the data of a message, this is the
+    /// limit in bytes.
+    Version(Option<u64>),
     /// Make guest memory accessible.
     DmaMap(DmaMap),
     /// Remove guest memory.
@@ -34,12 +35,12 @@ pub enum Request<'a> {
     Reset,
 }
 
-/// The capabilities of a VMM. They are checked but not used: the daemon sends one descriptor at a
-/// time, and the VMM chooses the lengths of its reads.
+/// The capabilities of a VMM. The number of descriptors is checked but not used, because the daemon
+/// sends one at a time.
 #[derive(Deserialize)]
 struct Capabilities {
-    #[serde(default, rename = "capabilities")]
-    _capabilities: Limits,
+    #[serde(default)]
+    capabilities: Limits,
 }
 
 /// The capabilities that can have a wrong type. Others are ignored.
@@ -48,7 +49,7 @@ struct Limits {
     #[serde(default, rename = "max_msg_fds")]
     _fds: Option<u32>,
     #[serde(default, rename = "max_data_xfer_size")]
-    _transfer: Option<u64>,
+    transfer: Option<u64>,
 }
 
 impl<'a> Request<'a> {
@@ -62,8 +63,7 @@ impl<'a> Request<'a> {
         Ok(match command {
             Command::Version => {
                 let (version, capabilities) = split(body)?;
-                check_version(version, capabilities)?;
-                Self::Version
+                Self::Version(check_version(version, capabilities)?)
             }
             Command::DmaMap => Self::DmaMap(split(body)?.0),
             Command::DmaUnmap => Self::DmaUnmap(split(body)?.0),
@@ -103,17 +103,19 @@ fn split<T: FromBytes>(body: &[u8]) -> Result<(T, &[u8]), Refusal> {
     T::read_from_prefix(body).map_err(|_| Refusal::Short(body.len()))
 }
 
-/// Accepts any minor version of major version 0, with capabilities or without.
-fn check_version(version: Version, capabilities: &[u8]) -> Result<(), Refusal> {
+/// Accepts any minor version of major version 0, with capabilities or without. Returns the limit
+/// for the data of a message, if there is one.
+fn check_version(version: Version, capabilities: &[u8]) -> Result<Option<u64>, Refusal> {
     if version.major != 0 {
         return Err(Refusal::Major(version.major));
     }
     let text = match capabilities.split_last() {
-        None => return Ok(()),
+        None => return Ok(None),
         Some((0, text)) => text,
         Some(_) => return Err(Refusal::NoNul),
     };
-    serde_json::from_slice::<Capabilities>(text).map(drop).map_err(Refusal::Capabilities)
+    let read = serde_json::from_slice::<Capabilities>(text).map_err(Refusal::Capabilities)?;
+    Ok(read.capabilities.transfer)
 }
 
 #[cfg(test)]
@@ -132,7 +134,7 @@ mod tests {
     fn a_version_comes_with_capabilities_or_without() {
         let good = ["", "{}\0", "{\"capabilities\":{}}\0", "{\"capabilities\":{\"x\":[{}]}}\0"];
         for text in good {
-            assert!(matches!(version(text), Ok(Request::Version)), "{text}");
+            assert!(matches!(version(text), Ok(Request::Version(_))), "{text}");
         }
         assert!(matches!(version("{}"), Err(Refusal::NoNul)));
         let deep = format!("{}\0", "[".repeat(100_000));

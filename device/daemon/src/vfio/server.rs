@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vrnic_adapter::log_ratelimit::Limiter;
 
 use super::busy_socket::BusySocket;
+use super::caller::Caller;
 use super::device::Device;
 use super::session::Session;
 use super::stream::{End, Stream};
@@ -156,13 +157,13 @@ impl Listening {
 
     /// Serves a client until its connection ends.
     fn connection(&mut self, socket: UnixStream, client: Peer) {
-        let clones = socket.try_clone().and_then(|first| Ok((first, socket.try_clone()?)));
-        let connection = match clones {
-            Ok((current, connection)) => {
+        let clones = (|| Ok((socket.try_clone()?, socket.try_clone()?, socket.try_clone()?)))();
+        let (connection, caller) = match clones {
+            Ok((current, connection, calls)) => {
                 *self.stop.current.lock() = Some(current);
-                connection
+                (connection, Arc::new(Caller::new(calls)))
             }
-            Err(error) => {
+            Err::<_, io::Error>(error) => {
                 let name = &self.name;
                 self.limiter.warn(now(), || {
                     tracing::warn!(function = name, %error, "a VMM cannot be served");
@@ -172,18 +173,25 @@ impl Listening {
         };
         // [`ServerThread::end`] may have been called before there was a connection to shut down.
         if !self.stop.asked.load(Ordering::SeqCst) {
-            self.converse(socket, connection.into(), client);
+            self.converse(socket, connection.into(), caller, client);
         }
         *self.stop.current.lock() = None;
     }
 
     /// Serves a client whose connection other threads can shut down. `connection` is the same
-    /// socket, for the adapter. A panic ends only this connection.
-    fn converse(&mut self, socket: UnixStream, connection: OwnedFd, client: Peer) {
+    /// socket, for the adapter, and `caller` uses it, too. A panic ends only this connection.
+    fn converse(
+        &mut self,
+        socket: UnixStream,
+        connection: OwnedFd,
+        caller: Arc<Caller>,
+        client: Peer,
+    ) {
         let Self { name, busy, device, limiter, .. } = self;
-        let mut session = Session::new(name, &mut **device, limiter, connection);
+        let calls = Arc::clone(&caller);
+        let mut session = Session::new(name, &mut **device, limiter, connection, calls);
         let end = catch_unwind(AssertUnwindSafe(|| {
-            converse(&mut session, Stream::new(socket, GREETING), || {
+            converse(&mut session, &caller, Stream::new(socket, GREETING), || {
                 busy.store(true, Ordering::SeqCst);
                 limiter.warn(now(), || {
                     tracing::info!(function = name, %client, "VMM connected");
@@ -226,12 +234,18 @@ impl Listening {
 
 /// Answers messages until the connection ends. Calls `opened` when a version is agreed on. A
 /// refusal ends the connection before that, and also if the next message cannot be found.
-fn converse(session: &mut Session<'_>, mut stream: Stream, opened: impl FnOnce()) -> End {
+fn converse(
+    session: &mut Session<'_>,
+    caller: &Caller,
+    mut stream: Stream,
+    opened: impl FnOnce(),
+) -> End {
     let mut opened = Some(opened);
     let mut step = || -> Result<(), End> {
         let message = stream.receive()?;
         let in_step = message.header.body_len().is_some();
         if let Some(reply) = session.handle(message) {
+            let _alone = caller.lock_sending();
             stream.send(&reply)?;
         }
         if !in_step || !session.is_open() {

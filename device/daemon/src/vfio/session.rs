@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use serde_json::json;
 use vfio_bindings::bindings::vfio::{
@@ -14,6 +15,7 @@ use vfio_bindings::bindings::vfio::{
 use vrnic_adapter::log_ratelimit::Limiter;
 use zerocopy::{Immutable, IntoBytes};
 
+use super::caller::Caller;
 use super::device::{Device, IrqRequest, RegionId};
 use super::refusal::Refusal;
 use super::regions::{self, len_of};
@@ -77,6 +79,8 @@ pub struct Session<'a> {
     connection: Option<OwnedFd>,
     /// The file of BAR2, after a version has been agreed on.
     uar: Option<File>,
+    /// The requests to the VMM.
+    caller: Arc<Caller>,
 }
 
 impl<'a> Session<'a> {
@@ -87,8 +91,9 @@ impl<'a> Session<'a> {
         device: &'a mut dyn Device,
         limiter: &'a Limiter,
         connection: OwnedFd,
+        caller: Arc<Caller>,
     ) -> Self {
-        Self { name, device, limiter, connection: Some(connection), uar: None }
+        Self { name, device, limiter, connection: Some(connection), uar: None, caller }
     }
 
     /// Returns whether a version has been agreed on.
@@ -99,6 +104,7 @@ impl<'a> Session<'a> {
 
     /// Handles the end of the connection.
     pub fn close(self) {
+        self.caller.close();
         if self.is_open() {
             self.device.disconnected();
         }
@@ -107,6 +113,19 @@ impl<'a> Session<'a> {
     /// Executes a message. Returns none if the sender wants no reply.
     pub fn handle(&mut self, message: Message<'_>) -> Option<Reply<'_>> {
         let header = message.header;
+        if header.is_reply() && self.caller.has_called() {
+            if !self.caller.deliver(&header, message.body) {
+                self.limiter.warn(now(), || {
+                    let id = header.id;
+                    tracing::warn!(
+                        function = self.name,
+                        id,
+                        "a reply of the VMM was ignored: it is late, or belongs to no request"
+                    );
+                });
+            }
+            return None;
+        }
         let answer = self.answer(message).inspect_err(|why| {
             let command = header.command;
             self.limiter.warn(now(), || {
@@ -149,8 +168,8 @@ impl<'a> Session<'a> {
             return Err(Refusal::NoDescriptors);
         }
         match (request, self.is_open()) {
-            (Request::Version, false) => self.open(),
-            (Request::Version, true) => Err(Refusal::Again),
+            (Request::Version(limit), false) => self.open(limit),
+            (Request::Version(_), true) => Err(Refusal::Again),
             (_, false) => Err(Refusal::Early),
             (Request::DmaMap(map), true) => self.dma_map(map, files),
             (Request::DmaUnmap(unmap), true) => self.dma_unmap(unmap),
@@ -172,9 +191,13 @@ impl<'a> Session<'a> {
     }
 
     /// Agrees on version 0.0, which every minor version is compatible with.
-    fn open(&mut self) -> Result<Answer, Refusal> {
+    fn open(&mut self, limit: Option<u64>) -> Result<Answer, Refusal> {
         let connection = self.connection.take().ok_or(Refusal::Again)?;
-        self.uar = Some(self.device.connected(connection).map_err(Refusal::Memory)?);
+        if let Some(limit) = limit {
+            self.caller.limit(limit);
+        }
+        let messages = Arc::clone(&self.caller);
+        self.uar = Some(self.device.connected(connection, messages).map_err(Refusal::Memory)?);
         let limits = json!({ "max_msg_fds": FDS_MAX, "max_data_xfer_size": TRANSFER_MAX });
         let mut body = Version { major: 0, minor: 0 }.as_bytes().to_vec();
         body.extend_from_slice(json!({ "capabilities": limits }).to_string().as_bytes());

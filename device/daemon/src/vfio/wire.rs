@@ -7,6 +7,8 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const TRANSFER_MAX: usize = 1 << 20;
 /// Maximum number of descriptors in a message; sent to the VMM as `max_msg_fds`.
 pub const FDS_MAX: usize = 8;
+/// Maximum length of the data of a message if the VMM does not say another one.
+pub const TRANSFER_DEFAULT: usize = 1 << 20;
 /// Maximum length of a message's body, which the longest write has.
 pub const BODY_MAX: usize = size_of::<RegionAccess>() + TRANSFER_MAX;
 /// Length of a header.
@@ -47,6 +49,26 @@ impl Header {
     #[must_use]
     pub fn is_command(&self) -> bool {
         self.flags & TYPE_MASK == TYPE_COMMAND
+    }
+
+    /// Returns whether the message is a reply.
+    #[must_use]
+    pub fn is_reply(&self) -> bool {
+        self.flags & TYPE_MASK == TYPE_REPLY
+    }
+
+    /// Returns the error number of a reply that reports an error.
+    #[must_use]
+    pub fn error(&self) -> Option<u32> {
+        (self.flags & ERROR != 0).then_some(self.error)
+    }
+
+    /// Returns the header of a command with a body of `len` bytes, whose sender waits for a reply.
+    #[must_use]
+    pub fn command(id: u16, command: u16, len: usize) -> Self {
+        // Bodies are much shorter than `BODY_MAX`.
+        let size = u32::try_from(HEADER_LEN + len).unwrap_or(u32::MAX);
+        Self { id, command, size, flags: TYPE_COMMAND, error: 0 }
     }
 
     /// Returns whether the sender waits for a reply.
@@ -203,4 +225,14 @@ pub struct RegionAccess {
     pub region: u32,
     /// Length of the data.
     pub count: u32,
+}
+
+/// DMA_READ and DMA_WRITE, in both directions. The data follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DmaAccess {
+    /// First guest address.
+    pub addr: u64,
+    /// Length of the data.
+    pub count: u64,
 }

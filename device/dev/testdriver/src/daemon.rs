@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use vrnic_abi::regs::Status;
 
 use crate::memory::Ram;
+use crate::relay::Relay;
 use crate::vfio::Guest;
 use crate::wait;
 
@@ -118,6 +119,12 @@ impl Daemon {
     pub fn ready_guest_with(&self, index: usize, ram: Arc<Ram>) -> Guest {
         let guest = Guest::connect_with(&self.socket(index), mac(index), ram);
         self.prepare(index, guest.expect("a VMM"))
+    }
+
+    /// Connects to function `index` through a relay, connects a netdev and enables the adapter.
+    #[must_use]
+    pub fn ready_guest_behind(&self, index: usize, relay: &Relay) -> Guest {
+        self.prepare(index, Guest::connect(relay.socket(), mac(index)).expect("a VMM"))
     }
 
     fn prepare(&self, index: usize, guest: Guest) -> Guest {

@@ -24,6 +24,7 @@
 //! | `vfio` | the bus to a daemon: the VMM's part (memory, interrupts, configuration space) |
 //! | `daemon` | a daemon process in a temporary folder |
 //! | `arming` | completion queues armed at random |
+//! | `relay` | the VMM's answers to requests of the daemon |
 //! | `raw` | vfio-user messages byte by byte, for hostile messages |
 //!
 //! An access to memory or registers that fails panics, because no test can continue after it.
@@ -48,6 +49,8 @@ pub mod namespace;
 pub mod qp;
 #[cfg(feature = "vfio-user")]
 pub mod raw;
+#[cfg(feature = "vfio-user")]
+pub mod relay;
 pub mod srq;
 pub mod stream;
 #[cfg(feature = "vfio-user")]

@@ -40,6 +40,9 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     let held = adapter.host().hold(Lane::SHARED);
     let is_stored = direction == Direction::Write;
     held.check(memory, length.into(), is_stored).map_err(|_| Status::BadAddress)?;
+    if !held.is_immediate(memory, length.into()) {
+        return Err(Status::BadAddress.into());
+    }
     drop(held);
     let deadline = adapter.host().now().plus(Duration::from_millis(limit.into()));
     let transfer =

@@ -138,7 +138,7 @@ fn present<H: Host>(adapter: &Adapter<H>, mr: &Mr) -> Result<(), Failure> {
 }
 
 pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
-    let pdn = adapter.tpt().remove(key, || adapter.host().drain())?;
+    let pdn = adapter.tpt().remove(key, || adapter.drain())?;
     if let Some(queue) = adapter.core().asynchronous.read().as_ref() {
         queue.forget(Subject::Region(key));
     }
@@ -178,7 +178,7 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
             Offsets { pages: offset_of!(ReregMr, pages), length: offset_of!(ReregMr, length) };
         new = translate(adapter, new, pages, range, offsets)?;
     }
-    let drain = || adapter.host().drain();
+    let drain = || adapter.drain();
     let key = if what.contains(Rereg::TRANSLATION) {
         let replaced = tpt.replace(params.key, new, drain);
         replaced.inspect_err(|_| tpt.mtt().free(&new.table))?
@@ -229,7 +229,7 @@ pub(super) fn alloc_mw<H: Host>(adapter: &Adapter<H>, params: &AllocMw) -> Outco
 }
 
 pub(super) fn dealloc_mw<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
-    let pdn = adapter.tpt().remove_window(key, || adapter.host().drain())?;
+    let pdn = adapter.tpt().remove_window(key, || adapter.drain())?;
     leave(adapter, pdn);
     Ok(())
 }

@@ -131,5 +131,5 @@ fn remove<H: Host>(adapter: &Adapter<H>, mr: &Mr, pages: Range<u64>) {
     adapter.tpt().mtt().remove_pages(&mr.table, pages);
     // A look-up after this finds no page.
     fence(Ordering::SeqCst);
-    adapter.host().drain();
+    adapter.drain();
 }

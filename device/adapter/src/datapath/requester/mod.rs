@@ -111,7 +111,7 @@ fn by_memory<H: Host>(
         }
         batch.clear();
         if qp.kind.is_datagram() {
-            let here = TurnContext::new(core, qp, slice);
+            let here = TurnContext::patient(core, qp, requester.asker(), slice);
             return datagram::run(network, &here, qp, requester, batch);
         }
         let turn = connected(network, qp, requester, batch, allowance, How { wait, rules });
@@ -154,7 +154,7 @@ fn connected<H: Host>(
         _ => None,
     };
     let met = there.is_some();
-    let here = TurnContext::new(core, qp, slice);
+    let here = TurnContext::patient(core, qp, requester.asker(), slice);
     // Messages are reported in the form of RoCE.
     let watcher = network.fabric.watch.of_messages().filter(|_| rules.is_none());
     let watch = watcher.map(|watcher| (network, watcher));
@@ -194,7 +194,10 @@ fn meet<'a, H: Host>(
         && config.route.is_some_and(|route| network.has_address(route.from))
         // A message of an unreliable connection may begin with any PSN (IBTA volume 1, 9.8.2.2).
         && (qp.kind == Type::Uc || responder.first_psn == config.first_psn);
-    is_peer.then(|| (There::new(&peer.core, &peer.qp, slice), responder))
+    is_peer.then(|| {
+        let asker = responder.asker();
+        (There::patient(&peer.core, &peer.qp, asker, slice), responder)
+    })
 }
 
 /// If the entry in progress has invalidated a key, waits for the threads that may still use it.

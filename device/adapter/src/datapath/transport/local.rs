@@ -26,6 +26,9 @@ use crate::objects::completion::WrError;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
 use crate::requests::wqe::SendWqe;
 
+/// Number of bytes for which the host has to wait that are moved at once.
+const WAITING_PIECE: u64 = 128 << 10;
+
 /// A work request in progress between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
     /// The requester's adapter.
@@ -217,6 +220,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let mut target = SgList::default();
         self.add_sink(&mut target)?;
         let result = Runs::find(&target, 0..8).ok_or_else(|| self.stop(&target, true, 0..8))?;
+        if !target.is_immediate::<H>(&here.memory, 0..8) {
+            return Err(Stop::denied(Denied::Memory));
+        }
         let old = there.act(|| responder::atomic(there, responder, &inbound))?;
         let written = result.write::<H>(&here.memory, &old.to_le_bytes());
         written.map(|()| None).ok_or_else(|| Stop::denied(Denied::Memory))
@@ -301,7 +307,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         loop {
             let (next, [from, to]) = match &self.disorder {
                 None => {
-                    let next = at + self.here.slice.piece(end - at);
+                    let next = at + self.piece(source, target, at..end);
                     (next, [at, next])
                 }
                 Some(disorder) => self.next_block(disorder, at),
@@ -326,6 +332,25 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns how many of the bytes `range` to copy at once. Bytes for which the host has to wait
+    /// have long pieces, because each piece waits once.
+    #[inline]
+    fn piece(
+        &self,
+        source: Side<'_, H::Held<'_>>,
+        target: Side<'_, H::Held<'_>>,
+        range: Range<u64>,
+    ) -> u64 {
+        let left = range.end - range.start;
+        let long = range.start..range.end.min(range.start.saturating_add(WAITING_PIECE));
+        if source.list.is_immediate::<H>(source.memory, long.clone())
+            && target.list.is_immediate::<H>(target.memory, long)
+        {
+            return self.here.slice.piece(left);
+        }
+        left.min(WAITING_PIECE)
     }
 
     /// Returns the end of the block that begins at `at` in the usual order, and the bytes of the

@@ -99,6 +99,13 @@ impl<H: Host> Requester<H> {
         u64::from(self.life) << 32 | u64::from(index)
     }
 
+    /// Returns its number for [`crate::host::HeldMemory::attend`]. A reset assigns a new one.
+    #[inline]
+    #[must_use]
+    pub fn asker(&self) -> u64 {
+        u64::from(self.life) + 1
+    }
+
     /// Returns whether work requests have begun and have not ended.
     pub fn has_begun(&mut self) -> bool {
         self.current.is_some()
@@ -282,6 +289,13 @@ impl Responder {
     #[must_use]
     pub fn has_ahead(&self) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
+    }
+
+    /// Returns its number for [`crate::host::HeldMemory::attend`]. A reset assigns a new one.
+    #[inline]
+    #[must_use]
+    pub fn asker(&self) -> u64 {
+        u64::from(self.life) + 1
     }
 
     /// Returns a number that identifies the `nth` message of the QP's engine. It differs from the

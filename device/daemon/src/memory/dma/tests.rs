@@ -97,7 +97,7 @@ fn memory_of(len: u64) -> File {
 
 #[test]
 fn what_a_vmm_may_map_is_bounded() {
-    let rules = MapRules { ranges: 4, mappings: 2, bytes: LEN, any_file: false };
+    let rules = MapRules { ranges: 4, mappings: 2, bytes: LEN, any_file: false, messages: false };
     let table = DmaTable::new("t", 1, rules);
     let (large, small) = (memory_of(LEN - 4096), memory_of(4096));
     let part = |file: &File, iova, len| {

@@ -82,7 +82,7 @@ pub(in crate::control::admin) fn end_command<H: Host>(
         }
         local_wr::end_command(&qp, params.key).map_err(|_| Status::NotFound)?;
     }
-    adapter.host().drain();
+    adapter.drain();
     qp.tpt.finish_command(params.key);
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::datapath::runs::Runs;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
-use crate::host::Host;
+use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::Denied;
 use crate::objects::qp::remote::Sender;
 use crate::objects::qp::{Path, Qp};
@@ -31,14 +31,15 @@ pub(super) fn receive<H: Host>(
     slice: &Slice<'_, H>,
 ) -> Result<(), Discard> {
     let mut guard = qp.requester.lock();
+    let asker = guard.asker();
     let Path::Packets(sender) = &mut guard.path else { return Err(Discard::State) };
     if !matches!(qp.state(), State::Rts | State::Sqd) {
         return Err(Discard::State);
     }
     admit(network, &sender.way, received)?;
     let packet = &received.packet;
-    let here = TurnContext::new(network.core(), qp, slice);
-    let found = match here.tpt.has_paged() {
+    let here = TurnContext::patient(network.core(), qp, asker, slice);
+    let found = match here.tpt.has_paged() || here.memory.may_wait() {
         true => sink(&here, qp, sender, packet),
         false => Ok(None),
     };
@@ -105,7 +106,9 @@ fn sink<H: Host>(
     }
     let range = u64::from(bytes.start)..u64::from(bytes.end);
     match Runs::find(&side, range.clone()) {
-        Some(runs) => Ok(Some(runs)),
+        Some(runs) if runs.prepare::<H>(&here.memory, packet.payload) => Ok(Some(runs)),
+        Some(_) if side.fault(here, range.clone()) == Denied::Absent => Err(Absent),
+        Some(_) => Ok(None),
         None if side.fault(here, range) == Denied::Absent => Err(Absent),
         None => Ok(None),
     }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use vrnic_abi::qp::Type;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Ecn;
 use vrnic_roce::Discard;
@@ -196,7 +197,11 @@ impl<H: Host> Half<'_, H> {
     fn execute(&mut self, arrival: &Arrival, payload: &[u8]) -> Result<Option<u64>, Refusal> {
         let message = Message::new(arrival, self.responder);
         let ended = {
-            let there = There::new(self.core, self.qp, self.slice);
+            // A lost message of an unreliable connection does not come again.
+            let there = match self.qp.kind {
+                Type::Uc => There::new(self.core, self.qp, self.slice),
+                _ => There::patient(self.core, self.qp, self.responder.asker(), self.slice),
+            };
             there.turn.step(Counter::RxPkts);
             there.turn.add(Counter::RxBytes, payload.len() as u64);
             let operation = &message.inbound.operation;

@@ -2,6 +2,7 @@
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
+use vrnic_abi::sq::Class;
 
 use super::message::request;
 use super::turn::Sending;
@@ -10,7 +11,7 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::transport::executing::wait_for_pages;
 use crate::datapath::transport::taking::{Protocol, Queue};
 use crate::datapath::turn::TurnContext;
-use crate::host::Host;
+use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{End, Posted};
@@ -33,6 +34,7 @@ impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
 
     fn start(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
         let Self { qp, sender, .. } = self;
+        here.memory.forget();
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.opcode.info().command {
             match local_wr::carried_key(here, qp, send, raw, None) {
@@ -69,6 +71,9 @@ fn check<H: Host>(
 ) -> Result<(), Denied> {
     let mut side = SgList::default();
     side.add_own(here, qp.user(), send, raw)?;
+    if send.opcode.info().class == Class::Atomic && !side.is_immediate::<H>(&here.memory, 0..8) {
+        return Err(Denied::Memory);
+    }
     let waits = qp.kind == Type::Uc || send.opcode.info().has_response();
     if waits { side.check_first(here, send.length) } else { Ok(()) }
 }

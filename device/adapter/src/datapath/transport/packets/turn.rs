@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Transmit};
 use vrnic_roce::responder::Reply;
@@ -79,7 +79,11 @@ pub(crate) fn run<H: Host>(
             return Turn::Idle;
         };
         batch.clear();
-        let here = TurnContext::new(core, qp, slice);
+        // A message of an unreliable connection cannot be sent later.
+        let here = match qp.kind {
+            Type::Uc => TurnContext::new(core, qp, slice),
+            _ => TurnContext::patient(core, qp, requester.asker(), slice),
+        };
         let next = Sending { network, here: &here, qp, requester, sender: &mut sender }.run(batch);
         drop(here);
         network.send_off(qp.qpn, &mut sender.outbox, slice);
@@ -291,7 +295,7 @@ fn answers<H: Host>(
     if !engine.has_reply() {
         return Leaves::None;
     }
-    let there = There::new(network.core(), qp, slice);
+    let there = There::patient(network.core(), qp, responder.asker(), slice);
     // Acknowledgements are short and always sent, so that the peer can continue.
     let room = if engine.is_reading() { room(network, way) } else { MAX_FRAMES };
     for _ in 0..MAX_FRAMES.min(room) {

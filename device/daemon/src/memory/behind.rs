@@ -1,0 +1,401 @@
+//! Memory of the guest that is not mapped into this process, such as BARs of other devices, and
+//! that the VMM reads and writes for the adapter.
+//!
+//! A worker never waits for the VMM. An access to such memory fails at first, and starts a
+//! [`Transfer`]. A thread of its own (`host/behind_thread.rs`) executes one transfer after the
+//! other. The access is tried again until its transfer has ended: a read then gets the bytes,
+//! and a write succeeds because the bytes have arrived. When the whole operation has succeeded, its
+//! transfers are removed ([`Behind::settle`]), so bytes are read again for each operation.
+//!
+//! Each transfer belongs to an *asker*: one half of a QP. No other one gets its bytes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use vrnic_adapter::host::Awaited;
+
+use super::messages::{Messages, Unanswered};
+use super::transfer::{Direction, Span, Stage, Transfer};
+
+/// Maximum number of bytes of a transfer.
+const MAX_TRANSFER: usize = 128 << 10;
+/// Maximum number of bytes of the transfers of an asker: source and target of a piece of a message.
+const MAX_BYTES: usize = 4 * MAX_TRANSFER;
+/// Maximum number of transfers of an asker.
+const MAX_TRANSFERS: usize = 320;
+/// Maximum number of askers that have transfers. The others wait.
+const MAX_ASKERS: usize = 32;
+/// Maximum number of times that bytes are written again, because they have changed before their
+/// write was confirmed.
+const MAX_CHANGES: usize = 2;
+/// Time after which the result of a transfer is too old to be used.
+const MAX_AGE: Duration = Duration::from_millis(250);
+
+/// Counts of the transfers of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Number of reads that the VMM has answered.
+    pub reads: u64,
+    /// Number of bytes that were read.
+    pub read_bytes: u64,
+    /// Number of writes that the VMM has answered.
+    pub writes: u64,
+    /// Number of bytes that were written.
+    pub written_bytes: u64,
+    /// Number of reads and writes that the VMM has refused, or answered wrongly.
+    pub refused: u64,
+    /// Number of reads and writes that it has not answered in time.
+    pub unanswered: u64,
+    /// Number of transfers that wait now.
+    pub waiting: u64,
+}
+
+impl Counts {
+    /// The names of the counters among them, with help texts.
+    pub const NAMES: [(&str, &str); 6] = [
+        ("message_reads", "Reads of memory that the VMM has executed"),
+        ("message_read_bytes", "Bytes of memory that the VMM has read"),
+        ("message_writes", "Writes to memory that the VMM has executed"),
+        ("message_written_bytes", "Bytes of memory that the VMM has written"),
+        ("message_refused", "Accesses to memory that the VMM has refused or answered wrongly"),
+        ("message_unanswered", "Accesses to memory that the VMM has not answered in time"),
+    ];
+
+    /// Returns the values of these counters.
+    #[must_use]
+    pub const fn values(&self) -> [u64; 6] {
+        [
+            self.reads,
+            self.read_bytes,
+            self.writes,
+            self.written_bytes,
+            self.refused,
+            self.unanswered,
+        ]
+    }
+}
+
+/// The transfers of an adapter.
+#[derive(Debug, Default)]
+pub struct Behind {
+    state: Mutex<State>,
+    /// Notified when a transfer waits, and when one has ended.
+    changed: Condvar,
+    /// True if there has been a transfer.
+    used: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The connection of the VMM.
+    messages: Option<Arc<dyn Messages>>,
+    askers: HashMap<u64, Vec<Transfer>>,
+    /// The transfers that wait, by asker and number.
+    queue: VecDeque<(u64, u64)>,
+    /// The number of the next transfer.
+    next: u64,
+    /// True while a write is with the VMM.
+    writing: bool,
+    /// The number of times that all transfers have been ended.
+    epoch: u64,
+    /// True when the thread must end.
+    ended: bool,
+    counts: Counts,
+}
+
+/// A transfer that the thread executes.
+#[derive(Debug)]
+pub struct Job {
+    asker: u64,
+    number: u64,
+    span: Span,
+    direction: Direction,
+    messages: Arc<dyn Messages>,
+}
+
+impl Behind {
+    /// Copies bytes out, at most up to the end of a transfer. Returns their number, or `None` if
+    /// they are not there. A transfer has then been started if there was room for one.
+    pub(super) fn read(&self, asker: u64, addr: u64, into: &mut [u8]) -> Option<usize> {
+        let mut state = self.state.lock();
+        let transfer = state.transfers(asker).iter_mut().find(|transfer| transfer.reads(addr));
+        if let Some(transfer) = transfer {
+            let (bytes, from) = transfer.take(addr, into.len())?;
+            drop(state);
+            let bytes = bytes.get(from..)?;
+            let len = bytes.len().min(into.len());
+            into.get_mut(..len)?.copy_from_slice(bytes.get(..len)?);
+            return Some(len);
+        }
+        let span = Span { addr, len: into.len().min(MAX_TRANSFER) };
+        self.start(&mut state, asker, span, Direction::Read);
+        None
+    }
+
+    /// Returns the number of bytes, at the start of `from`, that a transfer has written to `addr`,
+    /// or `None` if there is none. A transfer has then been started if there was room for one.
+    pub(super) fn write(&self, asker: u64, addr: u64, from: &[u8]) -> Option<usize> {
+        let mut state = self.state.lock();
+        let transfers = state.transfers(asker);
+        if let Some(transfer) = transfers.iter_mut().find(|known| known.writes(addr, from)) {
+            return transfer.confirm(addr, from.len());
+        }
+        // The bytes have changed since then. A guest that changes them again and again must not
+        // keep a peer waiting: at some time what has been written is good enough.
+        let mut changes = transfers.iter_mut().filter(|known| known.has_written(addr));
+        if let Some(transfer) = changes.nth(MAX_CHANGES) {
+            return transfer.confirm(addr, from.len());
+        }
+        let bytes = from.get(..from.len().min(MAX_TRANSFER))?;
+        let span = Span { addr, len: bytes.len() };
+        self.start(&mut state, asker, span, Direction::Write(bytes.into()));
+        None
+    }
+
+    /// Returns the state of the transfers of a range. Those that have failed are removed.
+    pub(super) fn awaited(&self, asker: u64, addr: u64, len: u64) -> Awaited {
+        let mut state = self.state.lock();
+        let full = state.is_full(asker);
+        let soon = if full { Awaited::Soon } else { Awaited::Nothing };
+        let Some(transfers) = state.askers.get_mut(&asker) else { return soon };
+        let overlaps = |transfer: &Transfer| transfer.span.overlaps(addr, len);
+        if transfers.iter().any(|transfer| overlaps(transfer) && transfer.has_failed()) {
+            transfers.retain(|transfer| !overlaps(transfer));
+            return Awaited::Failed;
+        }
+        if transfers.iter().any(overlaps) { Awaited::Soon } else { soon }
+    }
+
+    /// Removes the transfers whose bytes an operation that has succeeded has used.
+    pub(super) fn settle(&self, asker: u64) {
+        let mut state = self.state.lock();
+        if let Some(transfers) = state.askers.get_mut(&asker) {
+            transfers.retain(|transfer| !transfer.is_used());
+            if transfers.is_empty() {
+                state.askers.remove(&asker);
+            }
+        }
+    }
+
+    /// Removes the reads of an asker, whose next message begins.
+    pub(super) fn forget_reads(&self, asker: u64) {
+        if let Some(transfers) = self.state.lock().askers.get_mut(&asker) {
+            transfers.retain(|transfer| !transfer.is_read());
+        }
+    }
+
+    /// Starts a transfer, unless the asker must wait for room.
+    fn start(&self, state: &mut State, asker: u64, span: Span, direction: Direction) {
+        if state.messages.is_none() || state.is_full(asker) {
+            return;
+        }
+        self.used.store(true, Ordering::Relaxed);
+        let number = state.next;
+        state.next = number.wrapping_add(1);
+        state.askers.entry(asker).or_default().push(Transfer::new(number, span, direction));
+        state.queue.push_back((asker, number));
+        self.changed.notify_all();
+    }
+
+    /// Sets the connection of a new VMM.
+    pub fn connect(&self, messages: Arc<dyn Messages>) {
+        self.state.lock().messages = Some(messages);
+    }
+
+    /// Ends all transfers, and forgets the connection of the VMM.
+    pub fn disconnect(&self) {
+        let mut state = self.state.lock();
+        state.messages = None;
+        state.end_all();
+        self.changed.notify_all();
+    }
+
+    /// Ends all transfers. One that is with the VMM may still take place.
+    pub fn end_all(&self) {
+        self.state.lock().end_all();
+        self.changed.notify_all();
+    }
+
+    /// Ends the transfers of addresses that the VMM has unmapped. Their accesses fail.
+    pub(super) fn end_span(&self, addr: u64, len: u64) {
+        let mut state = self.state.lock();
+        let transfers = state.askers.values_mut().flatten();
+        for transfer in transfers.filter(|transfer| transfer.span.overlaps(addr, len)) {
+            transfer.fail();
+        }
+    }
+
+    /// Removes the writes that wait, which their askers start again if they still need them. Then
+    /// waits until the write that is with the VMM has ended, or all transfers have been ended.
+    pub fn wait_for_write(&self) {
+        let mut state = self.state.lock();
+        state.remove_waiting_writes();
+        let epoch = state.epoch;
+        while state.writing && state.epoch == epoch {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Returns whether there has been a transfer yet.
+    #[inline]
+    #[must_use]
+    pub(super) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counts.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let state = self.state.lock();
+        let transfers = state.askers.values().flatten();
+        let waiting = transfers.filter(|transfer| !transfer.has_ended()).count();
+        Counts { waiting: waiting as u64, ..state.counts }
+    }
+
+    /// Makes [`Self::next`] return `None` from now on.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.end_all();
+        self.changed.notify_all();
+    }
+
+    /// Waits for the next transfer. Returns `None` when the thread must end.
+    pub fn next(&self) -> Option<Job> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some(job) = state.take() {
+                return Some(job);
+            }
+            if state.askers.is_empty() {
+                self.changed.wait(&mut state);
+            } else if self.changed.wait_for(&mut state, MAX_AGE).timed_out() {
+                state.remove_old();
+            }
+        }
+    }
+
+    /// Records the result of a transfer.
+    pub fn finish(&self, job: &Job, result: Result<Option<Vec<u8>>, Unanswered>) {
+        let mut state = self.state.lock();
+        state.writing = false;
+        state.count(job, &result);
+        let silent = matches!(result, Err(Unanswered::Late));
+        if let Some(transfer) = state.transfer(job.asker, job.number) {
+            transfer.finish(result);
+        }
+        if silent {
+            // The others would take as long, one after the other.
+            state.fail_waiting();
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl Job {
+    /// Executes the transfer, which may take long. Returns the bytes of a read.
+    ///
+    /// # Errors
+    /// See [`Unanswered`].
+    pub fn run(&self) -> Result<Option<Vec<u8>>, Unanswered> {
+        let Span { addr, len } = self.span;
+        match &self.direction {
+            Direction::Read => self.messages.read(addr, len).map(Some),
+            Direction::Write(bytes) => self.messages.write(addr, bytes).map(|()| None),
+        }
+    }
+}
+
+impl State {
+    fn transfers(&mut self, asker: u64) -> &mut [Transfer] {
+        self.askers.get_mut(&asker).map_or(&mut [], Vec::as_mut_slice)
+    }
+
+    fn transfer(&mut self, asker: u64, number: u64) -> Option<&mut Transfer> {
+        self.transfers(asker).iter_mut().find(|transfer| transfer.number == number)
+    }
+
+    /// Returns whether the asker has to wait for room.
+    fn is_full(&mut self, asker: u64) -> bool {
+        if self.has_no_room(asker) {
+            self.remove_old();
+        }
+        self.has_no_room(asker)
+    }
+
+    fn has_no_room(&self, asker: u64) -> bool {
+        let Some(transfers) = self.askers.get(&asker) else {
+            return self.askers.len() >= MAX_ASKERS;
+        };
+        let bytes: usize = transfers.iter().map(|transfer| transfer.span.len).sum();
+        transfers.len() >= MAX_TRANSFERS || bytes > MAX_BYTES - MAX_TRANSFER
+    }
+
+    /// Removes results that are too old to be used.
+    fn remove_old(&mut self) {
+        let now = Instant::now();
+        self.retain(|transfer| !transfer.is_older(MAX_AGE, now));
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Transfer) -> bool) {
+        self.askers.retain(|_, transfers| {
+            transfers.retain(&keeps);
+            !transfers.is_empty()
+        });
+    }
+
+    fn remove_waiting_writes(&mut self) {
+        self.retain(|transfer| transfer.is_read() || !transfer.is_waiting());
+    }
+
+    fn end_all(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.askers.clear();
+        self.queue.clear();
+    }
+
+    fn fail_waiting(&mut self) {
+        self.queue.clear();
+        let transfers = self.askers.values_mut().flatten();
+        transfers.filter(|transfer| transfer.is_waiting()).for_each(Transfer::fail);
+    }
+
+    /// Takes the next transfer off the queue that has not been removed or ended.
+    fn take(&mut self) -> Option<Job> {
+        let messages = Arc::clone(self.messages.as_ref()?);
+        while let Some((asker, number)) = self.queue.pop_front() {
+            let transfer = self.transfer(asker, number).filter(|transfer| transfer.is_waiting());
+            let Some(transfer) = transfer else { continue };
+            transfer.stage = Stage::Running;
+            let (span, direction) = (transfer.span, transfer.direction.clone());
+            self.writing = matches!(direction, Direction::Write(_));
+            return Some(Job { asker, number, span, direction, messages });
+        }
+        None
+    }
+
+    fn count(&mut self, job: &Job, result: &Result<Option<Vec<u8>>, Unanswered>) {
+        let (counts, len) = (&mut self.counts, job.span.len as u64);
+        match (result, &job.direction) {
+            (Ok(_), Direction::Read) => {
+                counts.reads += 1;
+                counts.read_bytes += len;
+            }
+            (Ok(_), Direction::Write(_)) => {
+                counts.writes += 1;
+                counts.written_bytes += len;
+            }
+            (Err(Unanswered::Late | Unanswered::Closed), _) => counts.unanswered += 1,
+            (Err(Unanswered::Refused(_) | Unanswered::Wrong), _) => counts.refused += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

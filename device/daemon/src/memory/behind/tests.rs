@@ -1,0 +1,200 @@
+use std::sync::atomic::AtomicU8;
+
+use super::*;
+
+/// A VMM whose memory has another content at each read.
+#[derive(Debug, Default)]
+struct Vmm {
+    content: AtomicU8,
+    fails: Mutex<Option<Unanswered>>,
+    written: Mutex<Vec<(u64, Vec<u8>)>>,
+}
+
+impl Messages for Vmm {
+    fn read(&self, _addr: u64, len: usize) -> Result<Vec<u8>, Unanswered> {
+        let content = self.content.fetch_add(1, Ordering::SeqCst);
+        self.fails.lock().map_or_else(|| Ok(vec![content; len]), Err)
+    }
+
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Unanswered> {
+        self.written.lock().push((addr, bytes.to_vec()));
+        self.fails.lock().map_or(Ok(()), Err)
+    }
+}
+
+fn connected() -> (Behind, Arc<Vmm>) {
+    let (behind, vmm) = (Behind::default(), Arc::new(Vmm::default()));
+    behind.connect(Arc::clone(&vmm) as Arc<dyn Messages>);
+    (behind, vmm)
+}
+
+/// Executes all transfers that wait, as the thread does. Returns their number.
+fn work(behind: &Behind) -> usize {
+    let mut count = 0;
+    loop {
+        let job = behind.state.lock().take();
+        let Some(job) = job else { return count };
+        behind.finish(&job, job.run());
+        count += 1;
+    }
+}
+
+/// Reads two bytes at an address.
+fn read(behind: &Behind, asker: u64, addr: u64) -> Option<[u8; 2]> {
+    let mut bytes = [0xff; 2];
+    let len = behind.read(asker, addr, &mut bytes)?;
+    assert_eq!(len, 2);
+    Some(bytes)
+}
+
+#[test]
+fn bytes_are_for_one_operation_of_one_asker() {
+    let (behind, _vmm) = connected();
+    assert_eq!(read(&behind, 1, 100), None);
+    assert_eq!(behind.awaited(1, 100, 2), Awaited::Soon);
+    assert_eq!(work(&behind), 1);
+    assert_eq!(read(&behind, 2, 100), None, "another asker");
+    assert_eq!(read(&behind, 1, 100), Some([0; 2]));
+    assert_eq!(read(&behind, 1, 100), Some([0; 2]), "the same operation again");
+    behind.settle(1);
+    assert_eq!(behind.awaited(1, 100, 2), Awaited::Nothing);
+    assert_eq!(read(&behind, 1, 100), None, "the next operation");
+    assert_eq!(work(&behind), 2);
+    assert_eq!(read(&behind, 2, 100), Some([1; 2]));
+    assert_eq!(read(&behind, 1, 100), Some([2; 2]));
+}
+
+#[test]
+fn bytes_that_were_not_used_are_not_kept() {
+    let (behind, _vmm) = connected();
+    assert_eq!(read(&behind, 1, 0), None);
+    work(&behind);
+    behind.forget_reads(1);
+    assert_eq!(read(&behind, 1, 0), None, "the next message");
+    work(&behind);
+    std::thread::sleep(MAX_AGE * 2);
+    behind.state.lock().remove_old();
+    assert_eq!(read(&behind, 1, 0), None, "some time later");
+}
+
+#[test]
+fn a_write_is_done_when_these_bytes_have_arrived() {
+    let (behind, vmm) = connected();
+    assert_eq!(behind.write(1, 8, b"first"), None);
+    assert_eq!(behind.write(1, 8, b"first"), None, "it is on its way");
+    assert_eq!(work(&behind), 1, "it was not sent twice");
+    assert_eq!(behind.write(1, 8, b"other"), None);
+    assert_eq!(behind.write(1, 8, b"fir"), Some(3), "a shorter part");
+    assert_eq!(behind.write(1, 11, b"st"), Some(2), "the rest");
+    work(&behind);
+    assert_eq!(behind.write(1, 8, b"other"), Some(5));
+    let written = [(8, b"first".to_vec()), (8, b"other".to_vec())];
+    assert_eq!(*vmm.written.lock(), written);
+    behind.settle(1);
+    assert_eq!(behind.write(1, 8, b"other"), None, "another message");
+}
+
+/// A guest that changes its bytes all the time cannot keep a peer's READ into such memory waiting.
+#[test]
+fn bytes_that_always_change_are_written_a_few_times() {
+    let (behind, vmm) = connected();
+    let done = (0u8..100).position(|content| {
+        let done = behind.write(1, 8, &[content; 4]).is_some();
+        work(&behind);
+        done
+    });
+    assert_eq!((done, vmm.written.lock().len()), (Some(MAX_CHANGES + 1), MAX_CHANGES + 1));
+}
+
+#[test]
+fn a_failure_is_seen_once() {
+    for why in [Unanswered::Refused(14), Unanswered::Wrong, Unanswered::Late, Unanswered::Closed] {
+        let (behind, vmm) = connected();
+        assert_eq!(read(&behind, 1, 0), None);
+        *vmm.fails.lock() = Some(why);
+        work(&behind);
+        assert_eq!(read(&behind, 1, 0), None);
+        assert_eq!(behind.awaited(1, 0, 2), Awaited::Failed, "{why}");
+        *vmm.fails.lock() = None;
+        assert_eq!(read(&behind, 1, 0), None);
+        work(&behind);
+        assert!(read(&behind, 1, 0).is_some(), "{why}: a later operation");
+    }
+}
+
+/// What waits behind a transfer that is not answered would wait as long, one after the other.
+#[test]
+fn a_silent_vmm_fails_what_waits() {
+    let (behind, vmm) = connected();
+    (1..=3).for_each(|asker| assert_eq!(read(&behind, asker, 0), None));
+    *vmm.fails.lock() = Some(Unanswered::Late);
+    assert_eq!(work(&behind), 1);
+    for asker in 1..=3 {
+        assert_eq!(behind.awaited(asker, 0, 2), Awaited::Failed, "asker {asker}");
+    }
+    assert_eq!((behind.counts().unanswered, behind.counts().waiting), (1, 0));
+}
+
+#[test]
+fn what_is_unmapped_fails_at_any_stage() {
+    let (behind, _vmm) = connected();
+    for stage in 0..3 {
+        assert_eq!(read(&behind, 1, 4096), None);
+        let job = (stage > 0).then(|| behind.state.lock().take().expect("a job"));
+        if let Some(job) = job.as_ref().filter(|_| stage == 2) {
+            behind.finish(job, job.run());
+        }
+        behind.end_span(0, 4097);
+        if let Some(job) = job.as_ref().filter(|_| stage == 1) {
+            behind.finish(job, job.run());
+        }
+        assert_eq!(read(&behind, 1, 4096), None, "stage {stage}");
+        assert_eq!(behind.awaited(1, 4096, 2), Awaited::Failed, "stage {stage}");
+    }
+    assert_eq!(read(&behind, 1, 4096), None);
+    behind.end_span(4098, 4096);
+    assert_eq!(behind.awaited(1, 4096, 2), Awaited::Soon, "another range");
+}
+
+#[test]
+fn room_is_bounded() {
+    let (behind, _vmm) = connected();
+    let mut piece = vec![0; MAX_TRANSFER];
+    for nth in 0..100 {
+        assert_eq!(behind.read(1, nth << 20, &mut piece), None);
+    }
+    assert_eq!(behind.counts().waiting, (MAX_BYTES / MAX_TRANSFER) as u64, "one asker");
+    assert_eq!(behind.awaited(1, 99 << 20, 2), Awaited::Soon, "the others wait");
+    for asker in 1..1000 {
+        assert_eq!(read(&behind, asker, 1 << 40), None);
+    }
+    assert_eq!(behind.state.lock().askers.len(), MAX_ASKERS, "all askers");
+    assert_eq!(behind.awaited(999, 1 << 40, 2), Awaited::Soon, "the others wait");
+    work(&behind);
+    std::thread::sleep(MAX_AGE * 2);
+    assert_eq!(read(&behind, 999, 1 << 40), None);
+    work(&behind);
+    assert!(read(&behind, 999, 1 << 40).is_some(), "what nothing has used makes room");
+}
+
+#[test]
+fn a_wait_for_writes_ends_with_the_write_or_a_reset() {
+    let (behind, _vmm) = connected();
+    assert_eq!(behind.write(1, 0, b"sent"), None);
+    assert_eq!(behind.write(2, 0, b"wait"), None);
+    for ends in [false, true] {
+        let job = behind.state.lock().take().expect("a job");
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| behind.wait_for_write());
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waiter.is_finished(), "a write is with the VMM");
+            if ends {
+                behind.end_all();
+            } else {
+                behind.finish(&job, job.run());
+            }
+        });
+        assert!(behind.state.lock().take().is_none(), "what waited was removed");
+        assert_eq!(behind.write(3, 0, b"next"), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! A transfer of bytes that the VMM reads or writes for the adapter.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::messages::Unanswered;
+
+/// A range of guest addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The first address.
+    pub(super) addr: u64,
+    /// The length in bytes.
+    pub(super) len: usize,
+}
+
+impl Span {
+    /// Returns the offset of an address in the range, if it is inside.
+    fn offset(&self, addr: u64) -> Option<usize> {
+        let offset = usize::try_from(addr.checked_sub(self.addr)?).ok()?;
+        (offset < self.len).then_some(offset)
+    }
+
+    /// Returns whether it has addresses in common with another range.
+    pub(super) fn overlaps(&self, addr: u64, len: u64) -> bool {
+        let end = |addr: u64, len: u64| u128::from(addr) + u128::from(len);
+        u128::from(self.addr) < end(addr, len) && u128::from(addr) < end(self.addr, self.len as u64)
+    }
+}
+
+/// The direction of a transfer.
+#[derive(Clone, Debug)]
+pub(super) enum Direction {
+    /// From the guest.
+    Read,
+    /// To the guest: these bytes.
+    Write(Arc<[u8]>),
+}
+
+/// The progress of a transfer.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// It has not begun.
+    Waiting,
+    /// It is with the VMM.
+    Running,
+    /// It has succeeded, with the bytes of a read.
+    Done(Arc<[u8]>, Instant),
+    /// It has failed.
+    Failed(Instant),
+}
+
+/// A transfer.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    /// Its number among all of the adapter.
+    pub(super) number: u64,
+    pub(super) span: Span,
+    pub(super) direction: Direction,
+    pub(super) stage: Stage,
+    /// The number of bytes, from its start on, that accesses have used.
+    used: usize,
+}
+
+impl Transfer {
+    pub(super) fn new(number: u64, span: Span, direction: Direction) -> Self {
+        Self { number, span, direction, stage: Stage::Waiting, used: 0 }
+    }
+
+    /// Returns whether it is a read.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.direction, Direction::Read)
+    }
+
+    /// Returns whether it reads the byte at an address.
+    pub(super) fn reads(&self, addr: u64) -> bool {
+        self.is_read() && self.span.offset(addr).is_some()
+    }
+
+    /// Returns whether it writes the first of these bytes to an address, as far as it goes. The
+    /// bytes are compared, because an operation that is tried again may have others.
+    pub(super) fn writes(&self, addr: u64, bytes: &[u8]) -> bool {
+        let Direction::Write(own) = &self.direction else { return false };
+        let Some(own) = self.span.offset(addr).and_then(|offset| own.get(offset..)) else {
+            return false;
+        };
+        let len = own.len().min(bytes.len());
+        len > 0 && own.get(..len) == bytes.get(..len)
+    }
+
+    /// Returns whether it has written other or the same bytes from an address on.
+    pub(super) fn has_written(&self, addr: u64) -> bool {
+        !self.is_read() && self.span.addr == addr && matches!(self.stage, Stage::Done(..))
+    }
+
+    /// Returns the bytes of a read that has succeeded, and the offset of an address in them. Up to
+    /// `len` bytes from there on count as used.
+    pub(super) fn take(&mut self, addr: u64, len: usize) -> Option<(Arc<[u8]>, usize)> {
+        let Stage::Done(bytes, _) = &self.stage else { return None };
+        let (bytes, offset) = (Arc::clone(bytes), self.span.offset(addr)?);
+        self.used = self.used.max(offset.saturating_add(len).min(self.span.len));
+        Some((bytes, offset))
+    }
+
+    /// Returns the number of bytes from an address on, up to `len`, that a write has written. They
+    /// count as used.
+    pub(super) fn confirm(&mut self, addr: u64, len: usize) -> Option<usize> {
+        let Stage::Done(..) = &self.stage else { return None };
+        let offset = self.span.offset(addr)?;
+        let end = offset.saturating_add(len).min(self.span.len);
+        self.used = self.used.max(end);
+        Some(end - offset)
+    }
+
+    /// Returns whether accesses have used all of its bytes.
+    pub(super) fn is_used(&self) -> bool {
+        self.used == self.span.len
+    }
+
+    /// Returns whether it has not begun.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting)
+    }
+
+    /// Returns whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Done(..) | Stage::Failed(_))
+    }
+
+    /// Returns whether it has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.stage, Stage::Failed(_))
+    }
+
+    /// Makes it fail, whether or not it has ended.
+    pub(super) fn fail(&mut self) {
+        self.stage = Stage::Failed(Instant::now());
+    }
+
+    /// Records the result, unless it has been made to fail.
+    pub(super) fn finish(&mut self, result: Result<Option<Vec<u8>>, Unanswered>) {
+        let now = Instant::now();
+        if matches!(self.stage, Stage::Running) {
+            self.stage = match result {
+                Ok(bytes) => Stage::Done(bytes.unwrap_or_default().into(), now),
+                Err(_) => Stage::Failed(now),
+            };
+        }
+    }
+
+    /// Returns whether it ended longer than `age` before `now`.
+    pub(super) fn is_older(&self, age: Duration, now: Instant) -> bool {
+        match self.stage {
+            Stage::Waiting | Stage::Running => false,
+            Stage::Done(_, at) | Stage::Failed(at) => now.saturating_duration_since(at) > age,
+        }
+    }
+}
