@@ -54,6 +54,8 @@ pub struct Setup {
     /// MiB of the disk of an NVMe controller that shares a PCIe switch with its adapter, if it has
     /// one.
     pub disk: Option<u32>,
+    /// MiB of memory in a BAR of that controller, or zero for none.
+    pub controller_memory: u32,
     /// A sector of that disk that can be neither read nor written, if it has one.
     pub bad_sector: Option<u32>,
     /// More parameters of its kernel.
@@ -432,7 +434,11 @@ impl Setup {
             }
         }
         add(&["-drive", &format!("{drive}filename={file}")]);
-        add(&["-device", "nvme,drive=disk,serial=vrnic,bus=right"]);
+        let mut controller = "nvme,drive=disk,serial=vrnic,bus=right".to_owned();
+        if self.controller_memory != 0 {
+            controller += &format!(",cmb_size_mb={}", self.controller_memory);
+        }
+        add(&["-device", &controller]);
     }
 
     /// Returns QEMU's argument for an adapter on a bus.

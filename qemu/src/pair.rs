@@ -67,6 +67,8 @@ pub struct Options {
     pub twins: bool,
     /// MiB of a disk beside each guest's first adapter; see [`Setup::disk`].
     pub disk: Option<u32>,
+    /// MiB of memory in a BAR of the disk's controller, or zero for none.
+    pub controller_memory: u32,
     /// A sector of these disks that can be neither read nor written, if they have one.
     pub bad_sector: Option<u32>,
     /// True if each guest has a separate daemon. The daemons are joined by trunks, one between any
@@ -113,6 +115,7 @@ impl Default for Options {
             iommus: [None; 2],
             twins: false,
             disk: None,
+            controller_memory: 0,
             bad_sector: None,
             apart: false,
             hosts: Vec::new(),
@@ -414,6 +417,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
         memory: options.memory,
         twins: options.twins,
         disk: options.disk,
+        controller_memory: options.controller_memory,
         bad_sector: options.bad_sector,
         kernel: options.kernel.clone(),
         image: options.image.clone(),

@@ -3,9 +3,11 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`messages`] | transfers out of and into the memory of another device, by messages to QEMU |
 //! | [`programs`] | transfers of processes; objects that processes import |
 //! | [`ranges`] | transfers that are posted before the controller begins, and start by themselves |
 
+mod messages;
 mod programs;
 mod ranges;
 
@@ -40,6 +42,10 @@ fn main() -> ExitCode {
         Case::new("a_server_goes_while_ranges_are_armed", ranges::server_goes),
         Case::new("the_driver_goes_and_comes", reloaded),
     ];
+    // Streams of iWARP do not wait for memory.
+    if !harness::over_iwarp() {
+        cases.push(Case::new("a_target_uses_memory_of_another_device", messages::target));
+    }
     // These programs connect their queue pairs without the connection manager.
     if !harness::over_iwarp() {
         cases.extend([
@@ -49,7 +55,13 @@ fn main() -> ExitCode {
         ]);
     }
     let bad_sector = Some(ranges::BAD_SECTOR);
-    let options = Options { disk: Some(DISK), bad_sector, ..Options::default() };
+    let options = Options {
+        disk: Some(DISK),
+        controller_memory: messages::MEMORY,
+        bad_sector,
+        daemon: vec!["--dma-messages".to_owned()],
+        ..Options::default()
+    };
     harness::main_with_modules(&modules::NVME, options, cases)
 }
 
@@ -70,7 +82,9 @@ fn offered(pair: &mut Pair) -> Result<()> {
 /// `/dev/nvme0n1`.
 fn attach(pair: &Pair) -> Result<()> {
     modules::load_nvme(&pair.b)?;
-    storage::offer_device(&pair.b, "/dev/nvme0n1", "echo 1 > p2pmem")?;
+    // The controller has memory, too, which the kernel could choose.
+    let adapter = format!("echo $(basename {PCI}) > p2pmem");
+    storage::offer_device(&pair.b, "/dev/nvme0n1", &adapter)?;
     storage::connect(&pair.a, &pair.b)
 }
 
@@ -122,7 +136,9 @@ fn speed(pair: &mut Pair) -> Result<()> {
     for by_device_memory in [1, 0, 1, 0] {
         let offer = format!(
             "set -e; cd /sys/kernel/config/nvmet/subsystems/disk/namespaces/1
-            echo 0 > enable; echo {by_device_memory} > p2pmem; echo 1 > enable"
+            echo 0 > enable
+            if [ {by_device_memory} = 1 ]; then echo $(basename {PCI}) > p2pmem; else echo 0 > p2pmem; fi
+            echo 1 > enable"
         );
         pair.b.check(&offer, SHORT_TIMEOUT)?;
         storage::connect(&pair.a, &pair.b)?;
