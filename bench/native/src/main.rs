@@ -10,6 +10,7 @@
 //! | [`events`] | completion events: handlers that sleep, queues armed at random |
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
 //! | [`direct`] | device memory, and transfers of a controller beside the adapter |
+//! | [`behind`] | memory of another device, by messages to the VMM |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`fairness`] | an honest pair beside 15 functions that do their worst |
 //! | [`raw`] | raw packets between two functions |
@@ -21,6 +22,7 @@
 //! | [`report`] | the figures, as a Markdown table and as JSON |
 #![forbid(unsafe_code)]
 
+mod behind;
 mod direct;
 mod events;
 mod fairness;
@@ -104,6 +106,8 @@ enum Part {
     Events,
     /// Device memory, and transfers of a controller beside the adapter; only if selected
     Direct,
+    /// Memory of another device, by messages to the VMM; only if selected
+    Messages,
     /// The longest waits beside hostile guests; only if selected
     Gap,
     /// An honest pair beside 15 functions that do their worst; only if selected
@@ -167,6 +171,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Direct) {
         direct::measure(&mut report, &daemon, args.pin, runs)?;
+    }
+    if args.wants(Part::Messages) {
+        behind::measure(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Mesh) {
         mesh::measure(&mut report, &daemon, args.functions)?;

@@ -3,12 +3,14 @@
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use vrnic_abi::qp::{Attr, Type};
 use vrnic_adapter::limits::MAX_RD_ATOMIC;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::relay::{Answer, Relay};
 use vrnic_testdriver::stream;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 
@@ -21,6 +23,8 @@ pub(crate) struct Rig {
     daemons: Vec<Daemon>,
     /// Folders in /proc of the first worker thread of each daemon.
     workers: Vec<PathBuf>,
+    /// The VMM of the first function, if it answers requests of the daemon.
+    _relay: Option<Relay>,
 }
 
 impl Rig {
@@ -61,6 +65,22 @@ impl Rig {
         Self::of(guests, vec![daemon])
     }
 
+    /// Starts a daemon with these arguments, whose requests to the VMM of the first function are
+    /// answered so.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn with_answers(
+        program: &Path,
+        args: &[&str],
+        answer: Arc<Answer>,
+    ) -> anyhow::Result<Self> {
+        let daemon = start(program, 0..2, "roce", args)?;
+        let relay = Relay::start(&daemon.socket(0), answer)?;
+        let guests = [daemon.ready_guest_behind(0, &relay), daemon.ready_guest(1)];
+        Ok(Self { _relay: Some(relay), ..Self::of(guests, vec![daemon])? })
+    }
+
     /// Starts two daemons, each with its arguments, which give it an uplink `up`.
     ///
     /// # Errors
@@ -88,7 +108,7 @@ impl Rig {
 
     fn of(guests: [Guest; 2], daemons: Vec<Daemon>) -> anyhow::Result<Self> {
         let workers = daemons.iter().map(first_worker).collect::<anyhow::Result<_>>()?;
-        Ok(Self { guests, daemons, workers })
+        Ok(Self { guests, daemons, workers, _relay: None })
     }
 
     /// Returns the processor time of the first workers so far in ns (first field of
