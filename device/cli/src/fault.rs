@@ -39,8 +39,8 @@ pub(crate) enum Fault {
         #[arg(required = true, value_name = "WORD")]
         rule: Vec<String>,
     },
-    /// List the rules, with what each has looked at (seen) and hit, and when. The name of a function
-    /// stands before the numbers of rules that its guest has set
+    /// List the rules, with what each has looked at (seen) and hit, and when. The name of a
+    /// function stands before the numbers of rules that its guest has set
     #[command(visible_alias = "show")]
     List {
         /// Print JSON

@@ -54,22 +54,22 @@ settings! {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
     /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,interrupts=INTERRUPTS,weight=WEIGHT,floor=FLOOR,
-    /// guest-faults=yes,resources=RESOURCES. Repeat the option for more functions. Without net the function has no
-    /// network card, and its link is always up. The personality is the protocol of its RDMA device:
-    /// roce (RoCE version 2, the default), or iwarp, which needs a network card. Its guest can send
-    /// frames with this MAC and with the MACs of addresses (MAC+MAC), which no other guest can use.
-    /// SOURCE says which other source MACs its frames may have: own (none), strict (those that its
-    /// driver has named, the default) or nested (any that no other guest uses). Its guest can send
-    /// N frames per second to groups and unknown addresses (default 100000; 0 is no limit). With
-    /// vlan=N its guest is in VLAN N, without tags; with vlan=N+N its guest may use these tags;
-    /// otherwise it may use all. Its send queues begin messages of at most RATE bits, and OPS
-    /// messages, in a second, and its event queues raise INTERRUPTS interrupts, such as rate=10G,
-    /// ops=500k and interrupts=20k; without these there is no limit. While more functions have work
-    /// than the workers have time for, its part of their time is FLOOR, such as 20%, and its WEIGHT
-    /// (1 to 1000, default 100) among the weights of all functions in what the floors leave.
-    /// With guest-faults=yes its guest can inject faults into its own work (docs/faults.md).
-    /// RESOURCES lowers the amounts of resources that it has, such as qp:100/cq:50, with the names
-    /// of --resource
+    /// guest-faults=yes,resources=RESOURCES. Repeat the option for more functions. Without net the
+    /// function has no network card, and its link is always up. The personality is the protocol of
+    /// its RDMA device: roce (RoCE version 2, the default), or iwarp, which needs a network card.
+    /// Its guest can send frames with this MAC and with the MACs of addresses (MAC+MAC), which no
+    /// other guest can use. SOURCE says which other source MACs its frames may have: own (none),
+    /// strict (those that its driver has named, the default) or nested (any that no other guest
+    /// uses). Its guest can send N frames per second to groups and unknown addresses (default
+    /// 100000; 0 is no limit). With vlan=N its guest is in VLAN N, without tags; with vlan=N+N its
+    /// guest may use these tags; otherwise it may use all. Its send queues begin messages of at
+    /// most RATE bits, and OPS messages, in a second, and its event queues raise INTERRUPTS
+    /// interrupts, such as rate=10G, ops=500k and interrupts=20k; without these there is no limit.
+    /// While more functions have work than the workers have time for, its part of their time is
+    /// FLOOR, such as 20%, and its WEIGHT (1 to 1000, default 100) among the weights of all
+    /// functions in what the floors leave. With guest-faults=yes its guest can inject faults into
+    /// its own work (docs/faults.md). RESOURCES lowers the amounts of resources that it has, such
+    /// as qp:100/cq:50, with the names of --resource
     #[arg(short, long = "function", value_name = "SETTINGS")]
     #[serde(rename = "function")]
     functions: Vec<FunctionConfig>;
@@ -187,8 +187,8 @@ settings! {
     #[arg(long)]
     allow_any_file: bool, at restart { map_rules.any_file };
 
-    /// Read and write memory that the VMM has not shared, such as BARs of other devices of the guest,
-    /// by messages to the VMM. QEMU answers them from version 11.1 on. Other VMMs, and older
+    /// Read and write memory that the VMM has not shared, such as BARs of other devices of the
+    /// guest, by messages to the VMM. QEMU answers them from version 11.1 on. Other VMMs, and older
     /// versions of QEMU, may fail when they get one
     #[arg(long)]
     dma_messages: bool, at restart { map_rules.messages };

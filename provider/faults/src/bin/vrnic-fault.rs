@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Runs a command in a guest while a rule for faults of the guest's device is in force.
 
+#![forbid(unsafe_code)]
+
 use std::env;
 use std::io;
 use std::process::{Command, ExitCode};
