@@ -189,6 +189,6 @@ impl Perfetto {
 
 /// Returns nanoseconds as microseconds, of which the file's form is made.
 fn micros(ns: u64) -> f64 {
-    // CAST: the clock counts from the start of the machine, so nothing is lost for 100 days.
+    // CAST: the clock counts from the start of the daemon, so nothing is lost for 100 days.
     ns as f64 / 1000.0
 }

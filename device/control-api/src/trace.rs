@@ -31,7 +31,7 @@ pub struct TraceView {
 /// A step of the adapter, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRecord {
-    /// The time in nanoseconds, on the monotonic clock of the daemon's host.
+    /// The time in nanoseconds since the daemon's start, of a monotonic clock.
     pub ns: u64,
     /// The step.
     #[serde(flatten)]
