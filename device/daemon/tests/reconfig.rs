@@ -285,6 +285,7 @@ impl Busy {
 
 /// Two functions always have work for one worker. How much each gets follows from its share, which
 /// changes at run time. The bounds are wide, because a loaded machine stops the worker at times.
+/// The function whose turn it is then pays for the pause.
 #[test]
 fn functions_share_a_worker_by_their_weights_and_floors() {
     let mut changed = Changed::start_with(2, &[("--workers", "1")]);
@@ -299,7 +300,7 @@ fn functions_share_a_worker_by_their_weights_and_floors() {
         }
         let done = Busy::race(&mut functions);
         let [first, second] = [done[0] * parts[1], done[1] * parts[0]];
-        assert!(first.abs_diff(second) * 5 <= first.max(second) * 2, "{share:?}: {done:?}");
+        assert!(first.max(second) * 2 <= first.min(second) * 5, "{share:?}: {done:?}");
     }
     assert!(changed.said(&["function", "list"]).contains("80%"));
     assert!(changed.refused(&["function", "share", "f1", "--floor=21%"]).contains("101 %"));
