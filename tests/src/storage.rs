@@ -1,6 +1,10 @@
 //! A RAM disk of one guest, the target. The kernel's `nvmet-rdma` offers it, and the kernel's
 //! `nvme-rdma` attaches it in the other guest, the initiator.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
@@ -128,4 +132,19 @@ pub fn write_and_read(initiator: &Guest, target: &Guest, data: u32) -> Result<()
     let there = target.check(&there, LONG_TIMEOUT)?;
     ensure!(sums == there, "the target has other data: {sums} here, {there} there");
     Ok(())
+}
+
+/// Returns an empty ext4 file system of `mib` MiB, compressed, in `folder`.
+pub fn ext4(folder: &Path, mib: u32) -> Result<PathBuf> {
+    let image = folder.join("ext4");
+    File::create(&image)?.set_len(u64::from(mib) << 20)?;
+    let run = |command: &mut Command| -> Result<()> {
+        let status = command.stdin(Stdio::null()).status();
+        let status = status.with_context(|| format!("cannot run {command:?}"))?;
+        ensure!(status.success(), "{command:?} failed");
+        Ok(())
+    };
+    run(Command::new("mkfs.ext4").arg("-q").arg("-F").arg(&image))?;
+    run(Command::new("gzip").arg("-f").arg(&image))?;
+    Ok(image.with_extension("gz"))
 }

@@ -1,8 +1,7 @@
 //! The kernel's iSCSI target in guest b, a disk in a file, and the initiator `vrnic_kiscsi`
 //! (`driver/tests/kiscsi`) in guest a, whose adapter moves the data.
 
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
@@ -13,6 +12,7 @@ use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said, settles};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::rules::{self, fault, hits};
+use vrnic_tests::storage::ext4;
 
 /// The modules of the initiator, and of the target.
 const INITIATOR: [&str; 3] = ["scsi_common", "scsi_mod", "sd_mod"];
@@ -68,21 +68,6 @@ fn leaves_nothing(pair: &Pair, run: impl FnOnce(&Pair) -> Result<()>) -> Result<
     before.unchanged(pair, &pair.a)
 }
 
-/// Returns an empty ext4 file system of the disk's size, compressed, in `folder`.
-fn format(folder: &Path) -> Result<std::path::PathBuf> {
-    let image = folder.join("iscsi");
-    std::fs::File::create(&image)?.set_len(u64::from(DISK) << 20)?;
-    let run = |command: &mut Command| -> Result<()> {
-        let status = command.stdin(Stdio::null()).status();
-        let status = status.with_context(|| format!("cannot run {command:?}"))?;
-        ensure!(status.success(), "{command:?} failed");
-        Ok(())
-    };
-    run(Command::new("mkfs.ext4").arg("-q").arg("-F").arg(&image))?;
-    run(Command::new("gzip").arg("-f").arg(&image))?;
-    Ok(image.with_extension("gz"))
-}
-
 /// Makes guest b offer its disk, unless it does.
 fn serve(pair: &Pair) -> Result<()> {
     let there = pair.b.agent().run(&format!("[ -d {PORTAL_GROUP} ]"), SHORT_TIMEOUT)?;
@@ -91,7 +76,7 @@ fn serve(pair: &Pair) -> Result<()> {
     }
     pair.b.check("modprobe configfs || true", SHORT_TIMEOUT)?;
     modules::load(&pair.b, &TARGET)?;
-    pair.b.agent().put(&format(pair.dir())?, "/tmp/ext4.gz", 0o600)?;
+    pair.b.agent().put(&ext4(pair.dir(), DISK)?, "/tmp/ext4.gz", 0o600)?;
     let bytes = DISK << 20;
     pair.b.check(
         &format!(

@@ -2,8 +2,7 @@
 //! and `nvme-rdma` (guest a). These are storage clients that use kernel QPs, fast registration, and
 //! invalidation for each command.
 
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
@@ -12,7 +11,7 @@ use vrnic_tests::commands::{
 };
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::storage::{
-    DISK, attach, attach_in_turn, detach, with_shared_receives, write_and_read,
+    DISK, attach, attach_in_turn, detach, ext4, with_shared_receives, write_and_read,
 };
 
 fn main() -> ExitCode {
@@ -43,26 +42,11 @@ fn blocks(pair: &mut Pair) -> Result<()> {
     detach(&pair.a)
 }
 
-/// Returns an empty ext4 file system of the disk's size, compressed, in `folder`.
-fn format(folder: &Path) -> Result<std::path::PathBuf> {
-    let image = folder.join("ext4");
-    std::fs::File::create(&image)?.set_len(u64::from(DISK) << 20)?;
-    let run = |command: &mut Command| -> Result<()> {
-        let status = command.stdin(Stdio::null()).status();
-        let status = status.with_context(|| format!("cannot run {command:?}"))?;
-        ensure!(status.success(), "{command:?} failed");
-        Ok(())
-    };
-    run(Command::new("mkfs.ext4").arg("-q").arg("-F").arg(&image))?;
-    run(Command::new("gzip").arg("-f").arg(&image))?;
-    Ok(image.with_extension("gz"))
-}
-
 /// A file system on the disk: files are written, read after a new mount, and read by the target
 /// itself.
 fn file_system(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
-    let image = format(pair.dir())?;
+    let image = ext4(pair.dir(), DISK)?;
     pair.a.agent().put(&image, "/tmp/ext4.gz", 0o600)?;
     let sums = pair.a.check(
         "set -e
