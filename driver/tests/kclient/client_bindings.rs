@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The C functions of `helpers.h`, generated at build time (see Kbuild). The types that they refer
-//! to come from the clients' bindings.
+//! The C functions of a client's own `helpers.h`, generated at build time (see Kbuild): a module of
+//! each client that has some. The types that they refer to come from the clients' bindings.
 
 #![allow(
     clippy::all,

@@ -21,6 +21,7 @@
 use kclient;
 use kernel::{prelude::*, str::CStr};
 
+#[path = "../kclient/client_bindings.rs"]
 mod bindings;
 mod client;
 mod desk;

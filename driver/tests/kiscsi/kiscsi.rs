@@ -33,6 +33,7 @@ use kernel::{
     },
 };
 
+#[path = "../kclient/client_bindings.rs"]
 mod bindings;
 mod connection;
 mod initiator;
