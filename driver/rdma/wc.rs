@@ -67,7 +67,7 @@ pub(crate) struct Wc {
     pub(crate) imm: Option<[u8; 4]>,
     /// The key that the message has invalidated.
     pub(crate) invalidated: Option<u32>,
-    /// What the driver has beyond verbs.
+    /// The driver's own flags and word.
     pub(crate) own: Option<OwnWc>,
     /// The port of the queue pair.
     pub(crate) port: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Wc {
     pub(crate) origin: Option<WcOrigin>,
 }
 
-/// What a driver says in a completion that verbs have no place for.
+/// The flags and the word of a completion that verbs have no place for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnWc {
     /// Bits of `wc_flags` that the core does not use.

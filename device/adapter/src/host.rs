@@ -26,7 +26,7 @@ pub enum CopyFault {
     Target,
 }
 
-/// What an access is waiting for that has failed.
+/// The bytes of memory without a mapping that a failed access waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// Nothing: it fails again.

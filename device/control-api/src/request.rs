@@ -64,7 +64,7 @@ pub enum Request {
     Trace {
         /// Its function; none if the daemon has one function only.
         function: Option<String>,
-        /// What to do.
+        /// The operation.
         command: TraceCommand,
     },
     /// Starts a capture, whose data follows the reply until the client closes its half of the

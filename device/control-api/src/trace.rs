@@ -22,7 +22,7 @@ pub enum TraceCommand {
 pub struct TraceView {
     /// The records, in the order of their times.
     pub records: Vec<TraceRecord>,
-    /// Number of records that are lost because nobody took them in time.
+    /// Number of records that were not taken in time, and are lost.
     pub lost: u64,
     /// True if no more records wait now.
     pub empty: bool,

@@ -27,7 +27,7 @@ const LEN: usize = 1 << 20;
 /// Longest time in which the daemon notices that the VMM does not answer.
 const SILENCE: Duration = Duration::from_secs(4);
 
-/// What the VMM does with a request.
+/// The behaviour of the VMM at a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Honest,

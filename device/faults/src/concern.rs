@@ -1,4 +1,4 @@
-//! What a function knows of the rules.
+//! The places where rules look that may select a function.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

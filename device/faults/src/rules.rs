@@ -33,7 +33,7 @@ pub struct Rules {
 #[derive(Debug, Default)]
 struct Shared {
     set: Faults,
-    /// What functions know of the rules.
+    /// The places where rules look, for each function.
     concerns: Vec<Weak<Concern>>,
 }
 
@@ -116,7 +116,7 @@ impl Rules {
         self.change(|set| set.remove(Some(function), id))
     }
 
-    /// Removes all rules, also those of guests.
+    /// Removes all rules, also the rules of guests.
     pub fn clear(&self) {
         self.change(Faults::clear);
     }

@@ -142,8 +142,8 @@ impl Faults {
         self.rules.len() < before
     }
 
-    /// Removes all rules, also those of guests. The next one has number 1 again, so a run can be
-    /// repeated.
+    /// Removes all rules, also the rules of guests. The next one has number 1 again, so a run can
+    /// be repeated.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -27,7 +27,7 @@ const DRIVER_ID: u32 = 0x7672_6e69;
 
 /// A user of devices.
 pub trait User: Sized + 'static {
-    /// What it keeps of a device between the calls.
+    /// The data that it keeps of a device between the calls.
     type Held: Send + 'static;
     /// Its name, which owns the core's objects.
     const NAME: &'static CStr;

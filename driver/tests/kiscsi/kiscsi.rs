@@ -16,7 +16,7 @@
 //! | [`pdu`] | headers of PDUs |
 //! | [`scsi`] | the host and its commands |
 //! | [`socket`] | sockets of the kernel |
-//! | [`waker`] | what completions wake |
+//! | [`waker`] | the work item that handles completions |
 //! | [`settings`] | the parameters |
 //! | [`bindings`] | the C functions of `helpers.c` |
 //!

@@ -28,7 +28,7 @@ const DEFAULT_MAX_SEND: u32 = 8192;
 /// The task tag of the requests.
 const TAG: u32 = 1;
 
-/// What both ends have agreed on, and the numbers of the session.
+/// The parameters that both ends have agreed on, and the numbers of the session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) max_receive: u32,

@@ -16,7 +16,7 @@ use crate::{
     link::COMMANDS,
 };
 
-/// How a command ends.
+/// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End<'a> {
     /// The target has responded.

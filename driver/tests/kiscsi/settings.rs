@@ -5,7 +5,7 @@ use kernel::{prelude::*, str::CStr};
 
 use crate::{bindings, kclient, module_parameters as parameters};
 
-/// What the sessions of this module have in common.
+/// The settings of all sessions of this module.
 pub(crate) struct Settings {
     /// "ADDRESS:PORT" of the target.
     pub(crate) portal: &'static CStr,

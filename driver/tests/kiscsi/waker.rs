@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What completions wake: a work item in the background.
+//! The work item in the background that handles completions.
 
 use kernel::{
     new_spinlock_irq,

@@ -31,7 +31,7 @@ impl Fault {
     pub fn arm(device: &str, rule: &str) -> io::Result<Self> {
         let file = file_of(device)?;
         let open = File::options().read(true).write(true).open(&file)?;
-        // Until the number of the new rule is known, nobody else adds one.
+        // No other rule is added until the number of the new one is known.
         open.lock()?;
         let written = (&open).write_all(rule.as_bytes());
         let mut text = String::new();

@@ -29,7 +29,7 @@ const MAX_LATE: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Injection {
     rules: Arc<Rules>,
-    /// What the function knows of the rules.
+    /// The places where rules look that may select the function.
     concern: Arc<Concern>,
     /// The trace of a QP, which the same hooks serve.
     trace: Trace,

@@ -19,7 +19,7 @@ use crate::objects::completion::Completion;
 use crate::requests::wqe::SendWqe;
 
 /// The most records that wait to be taken. Further ones are lost, and counted.
-const RECORDS: usize = 1 << 16;
+const MAX_RECORDS: usize = 1 << 16;
 /// The time after which a trace ends whose records are not taken.
 const LEASE: Duration = Duration::from_secs(5);
 
@@ -134,7 +134,7 @@ pub struct Record {
 pub struct Records {
     /// The records, in the order of their times.
     pub records: Vec<Record>,
-    /// Number of records that are lost because nobody took them in time.
+    /// Number of records that were not taken in time, and are lost.
     pub lost: u64,
 }
 
@@ -210,8 +210,7 @@ impl Trace {
         })
     }
 
-    /// Records an event, if it is of the QP or its completion queues. The vector is that of its
-    /// event queue.
+    /// Records an event of the QP or its completion queues. `vector` belongs to its event queue.
     pub(crate) fn event(&self, at: Nanos, step: Step, vector: u16) {
         self.with(at, |tracing| {
             let Step::Event { kind, id, .. } = step else { return };
@@ -224,7 +223,7 @@ impl Trace {
         })
     }
 
-    /// Records an interrupt, if it is that of the last event.
+    /// Records an interrupt, if the last event has raised it.
     pub(crate) fn interrupt(&self, at: Nanos, vector: u16, held: bool) {
         self.with(at, |tracing| {
             if tracing.vector == Some(vector) {
@@ -251,7 +250,7 @@ impl Trace {
 
 impl Tracing {
     fn push(&mut self, record: Record) {
-        if self.records.len() < RECORDS {
+        if self.records.len() < MAX_RECORDS {
             self.records.push_back(record);
         } else {
             self.lost += 1;
@@ -297,12 +296,12 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_what_is_lost_is_counted() {
         let trace = begun();
-        for _ in 0..RECORDS + 3 {
+        for _ in 0..MAX_RECORDS + 3 {
             trace.record(Nanos(1), QPN, Step::Doorbell);
         }
         let take = |limit| trace.take(limit, Nanos(2)).map(|it| (it.records.len(), it.lost));
         assert_eq!(take(10), Some((10, 3)));
-        assert_eq!(take(usize::MAX), Some((RECORDS - 10, 0)));
+        assert_eq!(take(usize::MAX), Some((MAX_RECORDS - 10, 0)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::functions::Function;
 use super::running::Running;
 
 /// The most records of a reply.
-const RECORDS: usize = 4096;
+const MAX_RECORDS: usize = 4096;
 
 impl Running {
     /// Executes a command for the trace of a function. Without a name it is the only function.
@@ -36,7 +36,7 @@ fn execute(function: &Function, command: &TraceCommand) -> anyhow::Result<Reply>
     match *command {
         TraceCommand::Begin { qp } => adapter.begin_trace(qp)?,
         TraceCommand::Take => {
-            let taken = adapter.take_trace(RECORDS).context("the trace has ended")?;
+            let taken = adapter.take_trace(MAX_RECORDS).context("the trace has ended")?;
             return Ok(Reply::Traced(view(&taken)));
         }
         TraceCommand::End => adapter.end_trace(),
@@ -45,11 +45,11 @@ fn execute(function: &Function, command: &TraceCommand) -> anyhow::Result<Reply>
 }
 
 fn view(Records { records, lost }: &Records) -> TraceView {
-    let empty = records.len() < RECORDS;
+    let empty = records.len() < MAX_RECORDS;
     TraceView { records: records.iter().flat_map(steps).collect(), lost: *lost, empty }
 }
 
-/// Returns what clients see of a record: the last part of a message that is copied is also its
+/// Returns the steps of a record for clients: the last part of a message that is copied is also its
 /// acknowledgement.
 fn steps(Record { at, step }: &Record) -> impl Iterator<Item = TraceRecord> + use<> {
     let record = |step| TraceRecord { ns: at.0, step };

@@ -250,7 +250,7 @@ impl<'a> DmaView<'a> {
     /// Reads the start of `into` by messages.
     ///
     /// # Errors
-    /// Returns `fault`, that of the access without messages, if it is not there.
+    /// Returns `fault`, the fault of the access without messages, if the bytes are not there yet.
     #[cold]
     fn read_behind(&self, addr: u64, into: &mut [u8], fault: Fault) -> Result<usize, Fault> {
         let asker = self.asker.get();
@@ -264,7 +264,7 @@ impl<'a> DmaView<'a> {
     /// Writes the start of `from` by messages.
     ///
     /// # Errors
-    /// Returns `fault`, that of the access without messages, if it has not arrived.
+    /// Returns `fault`, the fault of the access without messages, if the VMM has not got them yet.
     #[cold]
     fn write_behind(&self, addr: u64, from: &[u8], fault: Fault) -> Result<usize, Fault> {
         let asker = self.asker.get();

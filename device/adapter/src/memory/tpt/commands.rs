@@ -319,7 +319,7 @@ impl<I: Iterator<Item = Segment> + Clone> Buffer<I> {
 
 /// The place of the data of a command in the table.
 struct Stored {
-    /// What is allocated for it.
+    /// The blocks that are allocated for it.
     blocks: Table,
     /// The table by which look-ups find it.
     table: Table,
