@@ -2,11 +2,10 @@
 # shellcheck shell=bash
 
 # The module 8021q and those that it needs; the dummy device, and devices that are made on top of a network card, such
-# as bridges and bonds;
-# modules that drop outgoing and incoming packets to simulate losses; the driver of NVMe controllers; those that let ss
-# end sockets; the drivers of virtio-iommu and virtio-mem; the SCSI layer with disks, and with a
-# disk that is as slow as one wants; the kernel's target of iSCSI with
-# files and block devices, and its initiator.
+# as bridges and bonds; modules that drop outgoing and incoming packets to simulate losses; the driver of NVMe
+# controllers; those that let ss end sockets; the drivers of virtio-iommu and virtio-mem; the SCSI layer with disks, and
+# with a disk that is as slow as one wants; the kernel's target of iSCSI with files and block devices, and its
+# initiator.
 EXTRA_MODULES=(
 	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
 	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan
