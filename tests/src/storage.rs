@@ -94,9 +94,10 @@ pub fn connect(initiator: &Guest, target: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Detaches the disk from the initiator.
+/// Detaches the disk from the initiator, which may have one of its own.
 pub fn detach(initiator: &Guest) -> Result<()> {
-    let gone = "echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]";
+    let gone = "set -e; controller=$(dirname $(grep -l rdma /sys/class/nvme/nvme*/transport))
+        echo 1 > $controller/delete_controller; ! [ -e /dev/$(basename $controller)n1 ]";
     initiator.check(gone, SHORT_TIMEOUT).map(drop)
 }
 

@@ -56,14 +56,7 @@ pub(crate) fn target(pair: &mut Pair) -> Result<()> {
     let moved = [0, 1].map(|nth| after[nth] - before[nth]);
     let least = u64::from(DATA) << 20;
     ensure!(moved.iter().all(|bytes| *bytes >= least), "{moved:?} bytes went by messages");
-    detach(pair)
-}
-
-/// Detaches the disk from guest a, which may have one of its own.
-fn detach(pair: &Pair) -> Result<()> {
-    let gone = "set -e; controller=$(dirname $(grep -l rdma /sys/class/nvme/nvme*/transport))
-        echo 1 > $controller/delete_controller; ! [ -e /dev/$(basename $controller)n1 ]";
-    pair.a.check(gone, SHORT_TIMEOUT).map(drop)
+    storage::detach(&pair.a)
 }
 
 /// Returns the number of bytes that were read and written by messages to QEMU.
