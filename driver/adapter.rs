@@ -6,8 +6,8 @@ use abi::{
     admin::{
         Command, CreateEq, DeviceCaps, DeviceFeatures, Pages, QueryParams, Transport, command,
     },
-    direct::{RANGE_LEN, WINDOW_LEN, WINDOW_OFFSET},
-    pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
+    direct::{RANGE_LEN, RANGES, WINDOW_LEN},
+    pci::{BAR_REGS, BAR_UAR, BAR_WINDOW, VECTOR_ASYNC},
     regs,
     uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
 };
@@ -15,6 +15,7 @@ use kernel::{
     cpu::{CpuId, nr_cpu_ids},
     device,
     dma::Coherent,
+    ffi::c_void,
     io::Io,
     new_mutex,
     page::PAGE_SHIFT,
@@ -26,7 +27,7 @@ use kernel::{
 
 use crate::{
     comp_vectors::{Descriptor, Handler, Handlers, balance::Rule, cpuhp::Following},
-    debugfs::{DebugFiles, Tree, query::Inspector},
+    debugfs::{DebugFiles, DirectLists, Tree, query::Inspector},
     events::{AsyncHandler, CompletionHandler},
     health::Health,
     hw::{
@@ -40,6 +41,7 @@ use crate::{
     },
     listeners::Listeners,
     module_parameters,
+    offered::{self, Offered},
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
     ranges::Ranges,
@@ -70,8 +72,9 @@ pub(crate) struct Adapter<'a> {
     regs: Arc<Registers>,
     caps: DeviceCaps,
     protocol: Protocol,
-    /// Bytes of device memory that the kernel can allocate.
-    device_memory: u64,
+    offered: Offered,
+    /// The blocks of the window.
+    blocks: Option<PeerMemory>,
     pdev: &'a pci::Device<device::Bound>,
     /// Memory of objects that the adapter refused to destroy. It is dropped after the adapter was
     /// reset.
@@ -80,10 +83,10 @@ pub(crate) struct Adapter<'a> {
 
 impl<'a> Adapter<'a> {
     /// Brings the adapter up. The PCI device must be enabled, with a 64-bit DMA mask. The kernel
-    /// can allocate `device_memory` bytes of its device memory.
+    /// has page structs for `offered`.
     pub(crate) fn new(
         pdev: &'a pci::Device<device::Bound>,
-        device_memory: u64,
+        offered: Offered,
         after_death: AfterDeath,
     ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
@@ -122,8 +125,10 @@ impl<'a> Adapter<'a> {
         let handlers = Handlers::new(device, descriptors, rule)?;
         let inspector = Inspector::new(device, liveness.clone())?;
         let ranges = Ranges::new()?;
+        let blocks = offered::set_window(pdev, &liveness)?;
         let tree = Tree::new(handlers.clone(), listeners.clone());
-        let mut files = DebugFiles::new(device, tree, admin, ranges.clone(), &inspector)?;
+        let lists = DirectLists { ranges: ranges.clone(), liveness: liveness.clone() };
+        let mut files = DebugFiles::new(device, tree, admin, lists, &inspector)?;
         if caps.has(DeviceFeatures::FAULTS) {
             files.add_faults(device, liveness.clone())?;
         }
@@ -141,7 +146,8 @@ impl<'a> Adapter<'a> {
             regs,
             caps,
             protocol,
-            device_memory,
+            offered,
+            blocks,
             pdev,
             held: KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Adapter::held"), GFP_KERNEL)?,
         })
@@ -285,7 +291,21 @@ impl<'a> Adapter<'a> {
         if offset >= WINDOW_LEN.into() {
             return Err(EINVAL);
         }
-        IoArea::new(self.pdev, BAR_REGS, u64::from(WINDOW_OFFSET) + offset, RANGE_LEN.into())
+        IoArea::new(self.pdev, BAR_WINDOW, offset, RANGE_LEN.into())
+    }
+
+    /// Returns the kernel's address of a range in the window, whose page has a page struct.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the kernel has not accepted the window.
+    pub(crate) fn range_page(&self, range: RangeNumber) -> Result<*mut c_void> {
+        let window = self.offered.window.as_ref().ok_or(EOPNOTSUPP)?;
+        if range.get() >= RANGES {
+            return Err(EINVAL);
+        }
+        // CAST: to the wider type.
+        Ok(window.start().as_ptr().wrapping_byte_add((range.get() * RANGE_LEN) as usize))
     }
 
     /// Returns the doorbells of kernel clients.
@@ -306,9 +326,10 @@ impl<'a> Adapter<'a> {
         self.uar_bar_area(offset, length, SQ_MEMORY_OFFSET + SQ_MEMORY_LEN)
     }
 
-    /// Returns the bytes of device memory, used or not.
+    /// Returns the bytes of device memory that programs can use, used or not.
     pub(crate) fn device_memory(&self) -> u64 {
-        self.device_memory
+        let blocks = if self.blocks.is_some() { WINDOW_LEN.into() } else { 0 };
+        self.offered.device_memory.saturating_sub(blocks)
     }
 
     /// Allocates `length` bytes of device memory, which are whole pages; returns also where to map

@@ -91,20 +91,42 @@ static inline u64 vrnic_await_addr(u32 word, u32 time_limit_ms)
  */
 int vrnic_mark(struct ib_qp *qp, u32 word, u32 mark, bool failed);
 
+/* The packet memory of a transfer. */
+enum vrnic_packet_memory {
+	/* The client's own, at an address. */
+	VRNIC_PACKET_ADDRESS = 0,
+	/*
+	 * A block of the adapter. Work requests name the range, by segments with this lkey, and a TRANSFER
+	 * follows them. If no block is free, the range waits for one.
+	 */
+	VRNIC_PACKET_BLOCK = 1,
+	/* The same, but vrnic_range_arm() returns -ENOSPC if no block is free. */
+	VRNIC_PACKET_FREE_BLOCK = 2,
+};
+
+/* The lkey of ranges; the address of a byte is the number of its range times VRNIC_RANGE_LEN, plus the offset. */
+#define VRNIC_WINDOW_KEY 0xd1
+
 /* The parameters that a range is armed with. */
 struct vrnic_transfer {
 	/* The bus address of the first byte in packet memory: any part of device memory (see
-	 * pci_p2pmem_virt_to_bus()) or of RAM. */
+	 * pci_p2pmem_virt_to_bus()) or of RAM. Zero for a block. */
 	u64 memory;
-	/* Bytes, at least one. */
+	/* Bytes, at least one. At most VRNIC_RANGE_LEN if the adapter counts them, but a READ through a block
+	 * may be longer. */
 	u32 length;
 	/* Milliseconds until the transfer fails if it is not complete, 1 to 60000. */
 	u32 time_limit_ms;
 	/* True for a WRITE, which sends the data; false for a READ, which fetches it. */
 	bool write;
-	/* The controller uses the window in BAR0, and the adapter counts the bytes. Else it has the
-	 * address of the packet memory, and vrnic_range_done() tells when it has moved all bytes. */
+	/* The controller uses the window, and the adapter counts the bytes. Else it has the address of the
+	 * packet memory, and vrnic_range_done() tells when it has moved all bytes. */
 	bool counted;
+	/* A read of the window whose data is not there gets ones at once, and the transfer fails. Else it may
+	 * wait for up to 250 ms, and the virtual machine with it. */
+	bool at_once;
+	/* enum vrnic_packet_memory; one with a block is counted. */
+	u8 packet_memory;
 };
 
 /* The state of a range. */
@@ -131,6 +153,13 @@ int vrnic_range_query(struct ib_qp *qp, u32 range, struct vrnic_range_state *sta
 /* Reports that the controller has moved all bytes of a range that is not counted. Can be called in any
  * context. */
 int vrnic_range_done(struct ib_qp *qp, u32 range);
+
+/*
+ * Returns the kernel's address of a range in the window. Its page has a page struct of PCI peer-to-peer memory,
+ * so that it can be given to the driver of a disk in a bio; the processor does not access it. Returns an error
+ * pointer: -EOPNOTSUPP if the kernel has not accepted the window.
+ */
+void *vrnic_range_page(struct ib_qp *qp, u32 range);
 
 /*
  * The connection of a queue pair of an iWARP adapter, whoever has made it (docs/streams.md, "How a connection

@@ -2,8 +2,9 @@
 //! The functions of `direct.h`, for other modules of the kernel; `symbols.c` exports them.
 
 use abi::{
+    Key,
     connection::{Closing, RdmaState, Stage},
-    direct::{Await, MARK_FAILED, MARKS},
+    direct::{Await, MARK_FAILED, MARKS, PacketMemory},
     iscsi::{Device, IscsiFlags, SetIscsi},
     qp::Access,
     sq::Sge,
@@ -36,6 +37,16 @@ const _: () = {
     assert!(
         Closing::IdleNow as u32 == bindings::vrnic_connection_end_VRNIC_CONNECTION_MAKE_IDLE_NOW
     );
+};
+
+const _: () = {
+    assert!(
+        PacketMemory::Address as u32 == bindings::vrnic_packet_memory_VRNIC_PACKET_ADDRESS
+            && PacketMemory::Block as u32 == bindings::vrnic_packet_memory_VRNIC_PACKET_BLOCK
+            && PacketMemory::FreeBlock as u32
+                == bindings::vrnic_packet_memory_VRNIC_PACKET_FREE_BLOCK
+    );
+    assert!(Key::WINDOW.get() == bindings::VRNIC_WINDOW_KEY);
 };
 
 const _: () = assert!(MARKS == bindings::VRNIC_MARKS);
@@ -122,10 +133,23 @@ unsafe extern "C" fn vrnic_range_arm(
         time_limit_ms: raw.time_limit_ms,
         write: raw.write,
         counted: raw.counted,
-        at_once: false,
+        at_once: raw.at_once,
+        packet_memory: raw.packet_memory,
     };
     // SAFETY: the caller passes a live queue pair.
     unsafe { call(qp, |ctx, qp| direct::arm(ctx, qp, range.into(), &transfer).map(|()| 0)) }
+}
+
+/// Returns the kernel's address of a range in the window, or an error pointer.
+///
+/// # Safety
+///
+/// As for [`call`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_range_page(qp: *mut bindings::ib_qp, range: u32) -> *mut c_void {
+    let page = |ctx: &Ctx<'_>, qp: &Qp<Verbs>| direct::page(ctx, qp, range.into());
+    // SAFETY: the caller passes a live queue pair.
+    unsafe { Qp::<Verbs>::lend(qp, page) }.unwrap_or_else(|error| error.to_ptr())
 }
 
 /// Stores the state of a range in `state`. Returns 0 or a negative error number.

@@ -2,7 +2,7 @@
 //! The PCI driver: probing a device up to the registration of its verbs, and unbinding.
 
 use abi::{
-    pci::BAR_UAR,
+    pci::{BAR_UAR, BAR_WINDOW, BAR_WINDOW_LEN},
     regs,
     uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_OFFSET, DEVICE_MEMORY_UNIT},
 };
@@ -16,7 +16,12 @@ use kernel::{
 };
 
 use crate::{
-    hw::{p2p, pci::Enabled, regs::Registers},
+    hw::{
+        p2p::{self, PeerMemory},
+        pci::Enabled,
+        regs::Registers,
+    },
+    offered::Offered,
     recovery::Recovery,
 };
 
@@ -75,10 +80,29 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
-    let memory = offer_device_memory(pdev)?;
+    let window = take_window(pdev)?;
+    let peer_memory = Offered { device_memory: offer_device_memory(pdev)?, window };
     // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.
-    let recovery = unsafe { Recovery::start(pdev, memory) }?;
+    let recovery = unsafe { Recovery::start(pdev, peer_memory) }?;
     Ok(Bond { recovery, _enabled: enabled })
+}
+
+/// Makes page structs for the window of direct transfers. If this fails, drivers of disks cannot
+/// use it.
+///
+/// # Errors
+///
+/// `ENODEV` if there is no adapter that this driver knows.
+fn take_window(pdev: &pci::Device<Bound>) -> Result<Option<Arc<PeerMemory>>> {
+    // An adapter of another version may have no such BAR.
+    Registers::map(pdev)?;
+    match PeerMemory::of_bar(pdev, BAR_WINDOW, BAR_WINDOW_LEN.try_into()?) {
+        Ok(window) => Ok(Some(Arc::new(window, GFP_KERNEL)?)),
+        Err(error) => {
+            dev_warn!(pdev, "other drivers cannot use the window: {error:?}\n");
+            Ok(None)
+        }
+    }
 }
 
 /// Gives the device memory of the adapter to the kernel's allocator. Returns its length in bytes.

@@ -29,6 +29,7 @@ use crate::{
     iwarp::{Connections, Ending},
     listeners::Listeners,
     methods,
+    offered::Offered,
     pairing::{Follow, Neighbours, PORT, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::{
@@ -163,8 +164,7 @@ struct State {
 #[pin_data]
 pub(crate) struct Recovery {
     pdev: &'static pci::Device<Bound>,
-    /// Bytes of device memory that the kernel gives out.
-    device_memory: u64,
+    offered: Offered,
     queue: Arc<OwnQueue>,
     quiescing: Arc<OwnQueue>,
     ended: Atomic<bool>,
@@ -187,7 +187,7 @@ impl_has_delayed_work! {
 
 impl Recovery {
     /// Brings the adapter up for the first time. The PCI device is enabled, with a 64-bit DMA mask,
-    /// and the kernel gives out `device_memory` bytes of its device memory.
+    /// and the kernel has page structs for `offered`.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl Recovery {
     /// # Safety
     ///
     /// [`Recovery::end`] must be called before the driver is unbound from the device.
-    pub(crate) unsafe fn start(pdev: &pci::Device<Bound>, device_memory: u64) -> Result<Arc<Self>> {
+    pub(crate) unsafe fn start(pdev: &pci::Device<Bound>, offered: Offered) -> Result<Arc<Self>> {
         // SAFETY: the caller promises that the device is bound, and so alive, as long as this
         // reference is used: `end` drops the registration and waits for the work.
         let pdev: &'static pci::Device<Bound> = unsafe { &*core::ptr::from_ref(pdev) };
@@ -205,7 +205,7 @@ impl Recovery {
         let this = Arc::pin_init(
             pin_init!(Self {
                 pdev,
-                device_memory,
+                offered,
                 queue,
                 quiescing,
                 ended: Atomic::new(false),
@@ -238,7 +238,7 @@ impl Recovery {
 
     fn bring_up(self: &Arc<Self>) -> Result<Up> {
         let after_death = AfterDeath { queue: self.quiescing.clone(), restart: self.clone() };
-        let adapter = Adapter::new(self.pdev, self.device_memory, after_death)?;
+        let adapter = Adapter::new(self.pdev, self.offered.clone(), after_death)?;
         let (mac, port, protocol) = (adapter.mac(), adapter.port(), adapter.protocol());
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
         let adapter = Arc::new(adapter, GFP_KERNEL)?;

@@ -11,6 +11,7 @@ EXPORT_SYMBOL_GPL(vrnic_range_put);
 EXPORT_SYMBOL_GPL(vrnic_range_arm);
 EXPORT_SYMBOL_GPL(vrnic_range_query);
 EXPORT_SYMBOL_GPL(vrnic_range_done);
+EXPORT_SYMBOL_GPL(vrnic_range_page);
 EXPORT_SYMBOL_GPL(vrnic_mark);
 EXPORT_SYMBOL_GPL(vrnic_connection_query);
 EXPORT_SYMBOL_GPL(vrnic_connection_watch);

@@ -19,6 +19,7 @@
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
+//! | [`offered`] | memory of the adapter with page structs: the window, device memory |
 //! | [`quota`] | limits of the address ranges and the device memory of a context |
 //! | [`direct_work`] | the work requests of `direct.h` |
 //! | [`methods`] | methods for the provider that the core does not have |
@@ -46,6 +47,7 @@ mod hw;
 mod iwarp;
 mod listeners;
 mod methods;
+mod offered;
 mod pairing;
 mod probe;
 mod quiesce;

@@ -62,7 +62,7 @@ pub use number::{
 
 /// Version of the register, queue and command formats (major in the upper half). A driver
 /// refuses a device whose major number it does not know; minor numbers only add.
-pub const ABI_VERSION: u32 = 0x0002_0000;
+pub const ABI_VERSION: u32 = 0x0003_0000;
 
 /// Version of [`uverbs`], reported as `uverbs_abi_ver`.
 pub const UVERBS_ABI_VERSION: u32 = 1;

@@ -124,6 +124,10 @@ impl Key {
     /// The local key of memory that does not exist: it reads as zeros, and what is written to it is
     /// lost. It belongs to every PD, and has every address. No entry of the table has index 0.
     pub const NULL: Self = Self::new(0xd0);
+    /// The local key of the ranges of direct transfers: an address is an offset from the first
+    /// range. A QP can use it for its own ranges with blocks of the adapter
+    /// ([`crate::direct::PacketMemory`]). No entry of the table has index 0.
+    pub const WINDOW: Self = Self::new(0xd1);
 
     /// Returns the index of the key's entry in the table.
     #[inline]

@@ -8,6 +8,7 @@
 //! | `admin` | the admin queue's rings |
 //! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
 //! | `ranges` | the address ranges of direct transfers that have an owner |
+//! | `window` | the place of the ranges, and the adapter's blocks ([`window`]) |
 //! | `tpt` | the table of keys |
 //! | `faults` | rules for faults, if the operator permits them ([`faults`]) |
 //!
@@ -15,6 +16,7 @@
 //! | --- | --- |
 //! | [`vectors`] | the file `events` |
 //! | [`objects`] | the files that list the adapter's objects |
+//! | [`window`] | the file `window` |
 //! | [`faults`] | the file `faults` |
 //! | [`permission`] | the permission that this file demands |
 //! | [`query`] | queries to the adapter about its objects (INSPECT) |
@@ -36,7 +38,7 @@ use kernel::{
     sync::Arc,
 };
 
-use self::{faults::Faults, objects::Listing, query::Inspector};
+use self::{faults::Faults, objects::Listing, query::Inspector, window::Window};
 use crate::{
     hw::admin::{Admin, AdminState},
     quiesce::Liveness,
@@ -49,6 +51,7 @@ mod objects;
 mod permission;
 pub(crate) mod query;
 mod vectors;
+mod window;
 
 pub(crate) use self::vectors::Tree;
 
@@ -61,9 +64,16 @@ pub(crate) struct DebugFiles {
     _srqs: Pin<KBox<File<Listing<SrqRecord>>>>,
     _qps: Pin<KBox<File<Listing<QpRecord>>>>,
     _ranges: Pin<KBox<File<Owners>>>,
+    _window: Pin<KBox<File<Window>>>,
     _tpt: Pin<KBox<File<Listing<KeyRecord>>>>,
     faults: Option<Pin<KBox<File<Faults>>>>,
     dir: Dir,
+}
+
+/// The objects of direct transfers that the files show.
+pub(crate) struct DirectLists {
+    pub(crate) ranges: Arc<Ranges>,
+    pub(crate) liveness: Arc<Liveness>,
 }
 
 impl DebugFiles {
@@ -72,14 +82,15 @@ impl DebugFiles {
         device: &device::Device<device::Bound>,
         tree: Tree,
         admin: Arc<Admin>,
-        ranges: Arc<Ranges>,
+        direct: DirectLists,
         inspector: &Arc<Inspector>,
     ) -> Result<Self> {
         let name = CString::try_from_fmt(fmt!("vrnic-{}", device.name()))?;
         let dir = Dir::new(&name);
         let tree = dir.read_only_file(c"events", tree);
         let admin = dir.read_only_file(c"admin", AdminState::new(admin));
-        let ranges = dir.read_only_file(c"ranges", Owners(ranges));
+        let ranges = dir.read_only_file(c"ranges", Owners(direct.ranges));
+        let window = dir.read_only_file(c"window", Window(direct.liveness));
         Ok(Self {
             _events: KBox::pin_init(tree, GFP_KERNEL)?,
             _admin: KBox::pin_init(admin, GFP_KERNEL)?,
@@ -88,6 +99,7 @@ impl DebugFiles {
             _srqs: listing(&dir, c"srqs", inspector)?,
             _qps: listing(&dir, c"qps", inspector)?,
             _ranges: KBox::pin_init(ranges, GFP_KERNEL)?,
+            _window: KBox::pin_init(window, GFP_KERNEL)?,
             _tpt: listing(&dir, c"tpt", inspector)?,
             faults: None,
             dir,

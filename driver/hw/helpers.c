@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See helpers.h. */
 
+#include <linux/err.h>
 #include <linux/pci.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/sched.h>
@@ -15,6 +16,16 @@ int hw_p2p_offer(struct pci_dev *pdev, int bar, size_t size, u64 offset)
 	if (!result)
 		pci_p2pmem_publish(pdev, true);
 	return result;
+}
+
+void *hw_p2p_take(struct pci_dev *pdev, int bar, size_t size)
+{
+	int error = pci_p2pdma_add_resource(pdev, bar, size, 0);
+	void *memory = error ? NULL : pci_alloc_p2pmem(pdev, size);
+
+	if (error)
+		return ERR_PTR(error);
+	return memory ? memory : ERR_PTR(-ENOMEM);
 }
 
 void *hw_p2p_alloc(struct pci_dev *pdev, size_t size)

@@ -6,7 +6,13 @@
 
 use core::{ffi::c_void, ptr::NonNull};
 
-use kernel::{device::Bound, error::to_result, pci, prelude::*, sync::aref::ARef};
+use kernel::{
+    device::Bound,
+    error::{from_err_ptr, to_result},
+    pci,
+    prelude::*,
+    sync::aref::ARef,
+};
 
 use crate::bindings;
 
@@ -42,6 +48,22 @@ unsafe impl Send for PeerMemory {}
 unsafe impl Sync for PeerMemory {}
 
 impl PeerMemory {
+    /// Takes a whole BAR of `length` bytes. Must be called before memory is offered, because an
+    /// allocation cannot choose its place. The memory is not accessed.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the kernel was configured without this, `EBUSY` if something else was
+    /// allocated.
+    pub(crate) fn of_bar(pdev: &pci::Device<Bound>, bar: u32, length: usize) -> Result<Self> {
+        // SAFETY: the device is bound, and the callee checks the range.
+        let memory = unsafe { bindings::hw_p2p_take(raw(pdev), bar.try_into()?, length) };
+        let memory = NonNull::new(from_err_ptr(memory)?).ok_or(ENOMEM)?;
+        // INVARIANT: allocated just now.
+        let this = Self { pdev: pdev.into(), memory, length };
+        if this.offset(bar)? == 0 { Ok(this) } else { Err(EBUSY) }
+    }
+
     /// Allocates `length` bytes, which are whole pages, and zeroes them. May sleep.
     ///
     /// # Errors
@@ -53,6 +75,11 @@ impl PeerMemory {
         let memory = NonNull::new(memory).ok_or(ENOMEM)?;
         // INVARIANT: allocated just now.
         Ok(Self { pdev: pdev.into(), memory, length })
+    }
+
+    /// Returns its address for the kernel, which has page structs for it.
+    pub(crate) fn start(&self) -> NonNull<c_void> {
+        self.memory
     }
 
     /// Returns the address by which PCI devices reach it.

@@ -7,7 +7,7 @@ use abi::{
     admin::{ArmRange, DeviceFeatures, RangeRegisters, command},
     direct::{Direction, MARK_FAILED, MARKS, Notice},
 };
-use kernel::prelude::*;
+use kernel::{ffi::c_void, prelude::*};
 
 use super::{Ctx, qp::Qp};
 
@@ -25,6 +25,8 @@ pub(crate) struct Transfer {
     pub(crate) counted: bool,
     /// True if loads from the window do not wait for data.
     pub(crate) at_once: bool,
+    /// A [`abi::direct::PacketMemory`].
+    pub(crate) packet_memory: u8,
 }
 
 /// Gives a free range to a queue pair.
@@ -65,8 +67,19 @@ pub(crate) fn arm(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber, transfer: &Transfe
         direction: direction as u8,
         notice: notice as u8,
         at_once: transfer.at_once.into(),
+        packet_memory: transfer.packet_memory,
         ..ArmRange::default()
     })
+}
+
+/// Returns the kernel's address of a range in the window.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` if the kernel has not accepted the window.
+pub(crate) fn page(ctx: &Ctx<'_>, qp: &Qp, range: RangeNumber) -> Result<*mut c_void> {
+    check(ctx, qp, range)?;
+    ctx.adapter.range_page(range)
 }
 
 /// Returns the registers of a range.

@@ -4,7 +4,7 @@
 
 use abi::{
     admin::DeviceFeatures,
-    direct::{Direction, Notice},
+    direct::{Direction, Notice, PacketMemory},
     uverbs::{Payload, RangeOp, RangeReq, RangeResp, range_mmap},
 };
 use kernel::prelude::*;
@@ -85,6 +85,7 @@ fn arm(ctx: &Ctx<'_>, qp: &Qp, dm: &Dm, request: &RangeReq) -> Result {
         counted: notice == Notice::Counted,
         // A load that waits would stop the whole guest.
         at_once: true,
+        packet_memory: PacketMemory::Address as u8,
     };
     let arm = || direct::arm(ctx, qp, request.range, &transfer);
     ctx.adapter.ranges().arm_in(request.range, dm.memory.clone(), arm)

@@ -105,7 +105,9 @@ impl Guest {
             let _absent = fs::remove_file(stale);
         }
         if let Some(mib) = setup.disk {
-            fs::File::create(setup.disk_file())?.set_len(u64::from(mib) << 20)?;
+            for disk in ["disk", "spare"] {
+                fs::File::create(setup.file(disk))?.set_len(u64::from(mib) << 20)?;
+            }
         }
         let errors = fs::File::create(setup.dir.join(format!("{}.qemu.log", setup.name)))?;
         let mut command = paths.qemu_command();
@@ -296,6 +298,16 @@ impl Guest {
         self.qmp(&command)
     }
 
+    /// Plugs in a second disk of the same size, with a controller of its own, whose serial number
+    /// is "spare", behind the switch of [`Setup::disk`].
+    ///
+    /// # Errors
+    /// If QEMU refuses it.
+    pub fn plug_disk(&self) -> anyhow::Result<()> {
+        let device = r#""driver": "nvme", "id": "spare", "drive": "spare", "serial": "spare", "bus": "third""#;
+        self.qmp(&format!(r#"{{"execute": "device_add", "arguments": {{{device}}}}}"#))
+    }
+
     /// Connects to the agent again, which then starts again: after the machine has slept, its port
     /// does not serve the earlier connection.
     ///
@@ -419,12 +431,14 @@ impl Setup {
     fn add_switch(&self, add: &mut impl FnMut(&[&str])) {
         add(&["-device", "pcie-root-port,id=root,chassis=1,slot=1"]);
         add(&["-device", "x3130-upstream,id=switch,bus=root"]);
-        for (port, chassis) in [("left", "2"), ("right", "3")] {
+        for (port, chassis) in [("left", "2"), ("right", "3"), ("third", "4")] {
             let device = format!("xio3130-downstream,id={port},bus=switch,chassis={chassis}");
             add(&["-device", &device]);
         }
         add(&["-device", &Self::function(&self.adapter, "left")]);
-        let file = self.disk_file().display().to_string();
+        let spare = self.file("spare");
+        add(&["-drive", &format!("if=none,id=spare,format=raw,file={}", spare.display())]);
+        let file = self.file("disk").display().to_string();
         let mut drive = "if=none,id=disk,format=raw,file.".to_owned();
         if let Some(sector) = self.bad_sector {
             drive += "driver=blkdebug,file.image.";
@@ -450,10 +464,6 @@ impl Setup {
 
     fn file(&self, what: &str) -> PathBuf {
         self.dir.join(format!("{}.{what}", self.name))
-    }
-
-    fn disk_file(&self) -> PathBuf {
-        self.file("disk")
     }
 
     fn agent_socket(&self) -> PathBuf {

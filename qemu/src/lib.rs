@@ -29,6 +29,7 @@
 //! | [`modules`] | kernel modules that the guests' root does not contain |
 //! | [`perftest`] | the perftest set and its table |
 //! | [`mesh`] | traffic between all pairs of guests |
+//! | [`transfers`] | transfers between a disk of one guest and the memory of another, and their table |
 //! | [`lab`] | a command in a guest and servers in its peers, for programs from outside of this project |
 //! | [`timing`] | the time that such a command took, and the bytes that its adapter moved |
 //! | [`room`] | the memory that guests need and that this machine has |
@@ -71,3 +72,4 @@ pub mod stock;
 pub mod system;
 pub mod terminal;
 pub mod timing;
+pub mod transfers;

@@ -209,6 +209,10 @@ commands! {
     StartRdma = 48: StartRdma => ();
     /// Closes a TCP connection, or cleans up behind it.
     CloseConnection = 49: CloseConnection => CloseResult, where reserved;
+    /// Sets the place of the address ranges in BAR4, and the adapter's packet memory.
+    SetWindow = 50: SetWindow => (), where reserved;
+    /// Returns both.
+    QueryWindow = 51: () => WindowRegisters;
     /// Lets the stream of a TOE QP consist of iSCSI PDUs.
     SetIscsi = 53: SetIscsi => (), where reserved;
     /// Ends a command without a response: its key is not valid, and its data is not accessed any

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use vrnic_abi::admin::{ArmRange, command};
-use vrnic_abi::direct::{Await, Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN, WINDOW_OFFSET};
-use vrnic_abi::pci::{BAR_REGS, BAR_UAR};
+use vrnic_abi::direct::{Await, Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN};
+use vrnic_abi::pci::{BAR_UAR, BAR_WINDOW};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
@@ -311,9 +311,9 @@ impl Controller {
         let bytes = vec![1; piece as usize];
         let store = |this: &Self, range: u32| {
             for at in (0..RANGE_LEN).step_by(bytes.len()) {
-                let offset = u64::from(WINDOW_OFFSET + range * RANGE_LEN + at);
+                let offset = u64::from(range * RANGE_LEN + at);
                 this.guest
-                    .with_client(|client| client.region_write(BAR_REGS, offset, &bytes))
+                    .with_client(|client| client.region_write(BAR_WINDOW, offset, &bytes))
                     .context("a store into the window")?;
             }
             Ok(())
@@ -361,7 +361,8 @@ impl Controller {
             direction: Direction::Write as u8,
             notice: notice as u8,
             at_once: 0,
-            reserved: [0; 5],
+            packet_memory: 0,
+            reserved: [0; 4],
         };
         self.guest.command::<command::ArmRange>(&params).expect("ARM_RANGE");
         let (to, key) = self.target;

@@ -1,11 +1,11 @@
-//! The window of BAR0: accesses of another PCI device, and the ends of transfers.
+//! The window, BAR4: accesses of another PCI device, and the ends of transfers.
 
-use vrnic_abi::direct::{Direction, Place, RANGE_LEN};
+use vrnic_abi::direct::{Direction, Place};
 use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
 
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::ranges::Moved;
+use crate::objects::ranges::{Moved, Window};
 
 /// A read of the window that waits for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,63 +16,66 @@ pub struct Awaited {
     pub done: usize,
 }
 
-/// Returns the position and length of the first part of an access of `len` bytes at `offset` in the
-/// window: the part in the range in which the access begins. Returns `None` behind the window's
-/// end.
-fn first_part(offset: u64, len: usize) -> Option<(Place, u32)> {
-    let place = Place::at(offset)?;
-    let room = RANGE_LEN - place.within;
-    Some((place, u32::try_from(len).unwrap_or(u32::MAX).min(room)))
+/// Returns the place of the first part of an access of `len` bytes at `offset` in BAR4, if it is in
+/// a range, and the length of this part.
+fn first_part(window: Window, offset: u64, len: usize) -> (Option<Place>, u32) {
+    let (place, room) = window.find(offset);
+    // CAST: accesses are shorter than 4 GiB; BAR4 is.
+    (place, room.min(len as u64) as u32)
 }
 
 impl<H: Host> Adapter<H> {
-    /// Handles a store of a controller at this offset in the window. Bytes behind its end are
-    /// ignored.
+    /// Handles a store of a controller at this offset in BAR4. Bytes outside of ranges are ignored.
     pub fn store_in_window(&self, mut offset: u64, mut from: &[u8]) {
-        while !from.is_empty()
-            && let Some((place, len)) = first_part(offset, from.len())
-            && let Some((part, rest)) = from.split_at_checked(len as usize)
-        {
-            let held = self.host().hold(Lane::SHARED);
-            let copy = |addr: GuestAddr| held.write(addr, part);
-            let moved = self.core().ranges.burst(Direction::Write, place, len, copy);
-            drop(held);
-            if let Moved::All(qpn) | Moved::Failed(qpn) = moved {
-                self.resume(qpn);
+        let window = self.core().ranges.window();
+        while !from.is_empty() {
+            let (place, len) = first_part(window, offset, from.len());
+            let Some((part, rest)) = from.split_at_checked(len as usize) else { break };
+            if let Some(place) = place {
+                let held = self.host().hold(Lane::SHARED);
+                let copy = |addr: GuestAddr| held.write(addr, part);
+                let moved = self.core().ranges.burst(Direction::Write, place, len, copy);
+                drop(held);
+                if let Moved::All(qpn) | Moved::Failed(qpn) = moved {
+                    self.resume(qpn);
+                }
             }
-            (offset, from) = (offset + u64::from(len), rest);
+            (offset, from) = (offset.saturating_add(len.into()), rest);
         }
     }
 
-    /// Handles a read of a controller at this offset in the window. Bytes that cannot be read are
-    /// ones.
+    /// Handles a read of a controller at this offset in BAR4. Bytes that cannot be read are ones.
     ///
     /// # Errors
     /// Returns an error if data has not arrived yet. The caller reads the rest later, or calls
     /// [`Self::fail_early`].
     pub fn read_window(&self, mut offset: u64, into: &mut [u8]) -> Result<(), Awaited> {
+        let window = self.core().ranges.window();
         let (mut done, mut rest) = (0, into);
         while !rest.is_empty() {
-            let Some((place, len)) = first_part(offset, rest.len()) else { break };
+            let (place, len) = first_part(window, offset, rest.len());
             let whole = std::mem::take(&mut rest);
             let Some((part, behind)) = whole.split_at_mut_checked(len as usize) else { break };
-            let held = self.host().hold(Lane::SHARED);
-            let copy = |addr: GuestAddr| held.read(addr, &mut *part);
-            let moved = self.core().ranges.burst(Direction::Read, place, len, copy);
-            drop(held);
-            match moved {
-                Moved::Some => {}
-                Moved::All(qpn) => self.resume(qpn),
-                Moved::Failed(qpn) => {
-                    part.fill(0xff);
-                    self.resume(qpn);
+            if let Some(place) = place {
+                let held = self.host().hold(Lane::SHARED);
+                let copy = |addr: GuestAddr| held.read(addr, &mut *part);
+                let moved = self.core().ranges.burst(Direction::Read, place, len, copy);
+                drop(held);
+                match moved {
+                    Moved::Some => {}
+                    Moved::All(qpn) => self.resume(qpn),
+                    Moved::Failed(qpn) => {
+                        part.fill(0xff);
+                        self.resume(qpn);
+                    }
+                    Moved::Nothing => part.fill(0xff),
+                    Moved::Early => return Err(Awaited { range: place.range, done }),
                 }
-                Moved::Nothing => part.fill(0xff),
-                Moved::Early => return Err(Awaited { range: place.range, done }),
+            } else {
+                part.fill(0xff);
             }
-            (offset, done, rest) = (offset + u64::from(len), done + len as usize, behind);
+            (offset, done, rest) = (offset.saturating_add(len.into()), done + len as usize, behind);
         }
-        rest.fill(0xff);
         Ok(())
     }
 

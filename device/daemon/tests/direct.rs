@@ -1,4 +1,4 @@
-//! Direct transfers through the trapped window of BAR0, as another PCI device of the guest uses it,
+//! Direct transfers through the trapped window, BAR4, as another PCI device of the guest uses it,
 //! with device memory as packet memory.
 
 mod common;
@@ -9,8 +9,8 @@ use common::{pair, pattern, start, still_works};
 use rustix::process::Signal;
 use vrnic_abi::admin::{ArmRange, command};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::direct::{Await, Direction, Notice, RANGE_LEN, WINDOW_OFFSET};
-use vrnic_abi::pci::{BAR_REGS, BAR_UAR};
+use vrnic_abi::direct::{Await, Direction, Notice, RANGE_LEN};
+use vrnic_abi::pci::{BAR_UAR, BAR_WINDOW};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Opcode, Sge};
 use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
@@ -63,13 +63,13 @@ fn until(range: u32) -> Wr {
 }
 
 fn store(guest: &Guest, at: u32, bytes: &[u8]) {
-    let offset = u64::from(WINDOW_OFFSET + at);
-    guest.with_client(|client| client.region_write(BAR_REGS, offset, bytes)).expect("a store");
+    let offset = u64::from(at);
+    guest.with_client(|client| client.region_write(BAR_WINDOW, offset, bytes)).expect("a store");
 }
 
 fn read(guest: &Guest, at: u32, len: usize) -> Vec<u8> {
-    let (offset, mut bytes) = (u64::from(WINDOW_OFFSET + at), vec![0; len]);
-    guest.with_client(|client| client.region_read(BAR_REGS, offset, &mut bytes)).expect("a read");
+    let (offset, mut bytes) = (u64::from(at), vec![0; len]);
+    guest.with_client(|client| client.region_read(BAR_WINDOW, offset, &mut bytes)).expect("a read");
     bytes
 }
 
@@ -216,9 +216,11 @@ fn the_daemon_ends_while_a_read_is_held() {
     arm(&a, 0, Direction::Read, Notice::Counted);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let (offset, mut bytes) = (u64::from(WINDOW_OFFSET), [0; 8]);
+            let (offset, mut bytes) = (0, [0; 8]);
             // The read is answered, or the connection ends.
-            guests[0].with_client(|client| client.region_read(BAR_REGS, offset, &mut bytes)).is_ok()
+            guests[0]
+                .with_client(|client| client.region_read(BAR_WINDOW, offset, &mut bytes))
+                .is_ok()
         });
         std::thread::sleep(Duration::from_millis(20));
         let begun = Instant::now();

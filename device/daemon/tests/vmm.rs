@@ -30,7 +30,7 @@ fn a_vmm_sees_the_function_and_the_next_one_too() {
         let guest = daemon.guest(0);
         works(&guest);
         let bars = guest.with_client(|client| [0, 2, 4].map(|n| client.region(n).map(|r| r.size)));
-        assert_eq!(bars, [Some(256 << 10), Some(256 << 20), Some(0x2000)]);
+        assert_eq!(bars, [Some(128 << 10), Some(256 << 20), Some(2 << 20)]);
         let irqs = guest.with_client(|client| [0, 1, 2, 3, 4].map(|n| client.get_irq_info(n)));
         let counts = irqs.map(|irq| irq.expect("IRQ info").count);
         assert_eq!(counts, [0, 0, 65, 0, 0]);

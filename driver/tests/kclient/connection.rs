@@ -21,7 +21,7 @@ use super::{
     qp::{Caps, Origin, Qp, init_attr},
     region::Region,
     request::{Outcome, Request},
-    work::Op,
+    work::{InRange, Op},
 };
 use crate::bindings;
 
@@ -149,6 +149,11 @@ impl Connection {
     /// Posts a WRITE from, or a READ into, memory of this side.
     pub fn rdma(&self, request: &Arc<Request>, part: &Part, op: &Op) -> Result {
         self.0.post(request, op, part)
+    }
+
+    /// Posts a WRITE from, or a READ into, an address range.
+    pub fn rdma_in_range(&self, request: &Arc<Request>, data: InRange, op: &Op) -> Result {
+        self.0.post_in_range(request, op, data)
     }
 
     /// Posts a TRANSFER of an address range.

@@ -11,7 +11,7 @@ use super::{
     pd::Pd,
     region::Region,
     request::{Kept, QpId, Request},
-    work::{self, INLINE, Op, SIGNALED, Wr},
+    work::{self, INLINE, InRange, Op, SIGNALED, Wr},
 };
 use crate::bindings;
 
@@ -154,6 +154,19 @@ impl<O: Origin> Qp<O> {
         let kept = Kept { local: Some(part.memory().clone()), remote, region: None };
         let wr = op.to_wr(request.cqe(), &mut list, SIGNALED)?;
         self.submit(request, kept, &wr)
+    }
+
+    /// Posts to the send queue, with data from or for an address range.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post`].
+    pub fn post_in_range(&self, request: &Arc<Request>, op: &Op, data: InRange) -> Result {
+        // CAST: to the wider type.
+        let remote = op.memory(data.length as usize)?;
+        let mut list = [data.segment()];
+        let wr = op.to_wr(request.cqe(), &mut list, SIGNALED)?;
+        self.submit(request, Kept { remote, ..Kept::default() }, &wr)
     }
 
     /// Posts to the send queue, with data that is copied into it, or without any.

@@ -14,6 +14,27 @@ use kernel::{ffi::c_int, prelude::*, sync::Arc};
 use super::{mapped::Mapped, remote::Remote};
 use crate::bindings;
 
+/// Bytes of an address range of a vrnic adapter (`direct.h`), which are in its own memory.
+#[derive(Clone, Copy)]
+pub struct InRange {
+    /// The number of the range.
+    pub range: u32,
+    /// The offset of the first byte in the range.
+    pub within: u32,
+    /// Their number.
+    pub length: u32,
+}
+
+impl InRange {
+    /// Returns the segment of them. Its key leads to nothing but ranges.
+    pub(super) fn segment(self) -> bindings::ib_sge {
+        let Self { range, within, length } = self;
+        let first = u64::from(range) * u64::from(bindings::VRNIC_RANGE_LEN);
+        let (addr, lkey) = (first + u64::from(within), bindings::VRNIC_WINDOW_KEY);
+        bindings::ib_sge { addr, length, lkey }
+    }
+}
+
 /// The operation of a request of the send queue, without the place of its data.
 pub enum Op {
     /// SEND.

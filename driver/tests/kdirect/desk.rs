@@ -13,7 +13,7 @@ use kernel::{
 
 use crate::{
     MAX_LENGTH, RANGES,
-    disk::{Disk, SECTOR},
+    disk::{Disks, SECTOR},
     kclient::{
         connection::Connection,
         mapped::{Mapped, Part},
@@ -24,28 +24,28 @@ use crate::{
     },
     message::{Answer, Ask},
     module_parameters,
-    ranges::{self, Ranges},
+    ranges::{self, Ranges, Way},
 };
 
 /// The time between two looks for a reason to stop.
 const POLL_INTERVAL: Delta = Delta::from_millis(100);
 
 /// The TRANSFER of a range, or AWAIT, and the WRITE or READ beside it.
-struct Pair {
-    transfer: Arc<Request>,
-    rdma: Arc<Request>,
+pub(crate) struct Pair {
+    pub(crate) transfer: Arc<Request>,
+    pub(crate) rdma: Arc<Request>,
 }
 
 /// The objects of a connection.
 pub(crate) struct Desk<'a> {
-    connection: &'a Connection,
-    disk: &'a Disk,
+    pub(crate) connection: &'a Connection,
+    pub(crate) disks: &'a Disks,
     /// True when the server has to end.
     stopping: &'a Atomic<bool>,
-    ranges: Ranges<'a>,
+    pub(crate) ranges: Ranges<'a>,
     /// Memory of the adapter, with a place for each range.
     packets: Arc<Mapped>,
-    pairs: KVec<Pair>,
+    pub(crate) pairs: KVec<Pair>,
     receive: Arc<Request>,
     answer: Arc<Request>,
     incoming: Arc<Mapped>,
@@ -56,7 +56,7 @@ impl<'a> Desk<'a> {
     /// Makes all of it, and posts the first receive.
     pub(crate) fn new(
         connection: &'a Connection,
-        disk: &'a Disk,
+        disks: &'a Disks,
         stopping: &'a Atomic<bool>,
     ) -> Result<Self> {
         let mut pairs = KVec::new();
@@ -64,12 +64,12 @@ impl<'a> Desk<'a> {
             let pair = Pair { transfer: Request::new()?, rdma: Request::new()? };
             pairs.push(pair, GFP_KERNEL)?;
         }
-        let by_marks = module_parameters::by_marks.value() != 0;
+        let way = Way::from_number(module_parameters::way.value())?;
         let this = Self {
             connection,
-            disk,
+            disks,
             stopping,
-            ranges: Ranges::get(connection, RANGES, by_marks)?,
+            ranges: Ranges::get(connection, RANGES, way)?,
             packets: connection.map(Memory::of_device(connection.device(), MAX_LENGTH)?)?,
             pairs,
             receive: Request::new()?,
@@ -105,8 +105,10 @@ impl<'a> Desk<'a> {
                 return Err(EINVAL);
             }
             self.outgoing.store(&Answer { sector: ask.sector })?;
-            match ask.write.get() {
-                0 => self.give(&ask, length)?,
+            match (ask.write.get(), self.ranges.way()) {
+                (0, Way::Window) => self.give_through(&ask, length)?,
+                (_, Way::Window) => self.take_through(&ask, length)?,
+                (0, _) => self.give(&ask, length)?,
                 _ => self.take(&ask, length)?,
             }
             self.success(&self.answer)?;
@@ -165,7 +167,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Returns the memory of a range, of `length` bytes in all, and its place at the peer.
-    fn place(&self, ask: &Ask, nth: usize, length: usize) -> Result<(Part, Remote)> {
+    pub(crate) fn place(&self, ask: &Ask, nth: usize, length: usize) -> Result<(Part, Remote)> {
         let at = nth * ranges::LENGTH;
         let part = Part::new(&self.packets, at..length.min(at + ranges::LENGTH))?;
         // CAST: to the wider type.
@@ -173,7 +175,7 @@ impl<'a> Desk<'a> {
         Ok((part, Remote::new(address, ask.key.get())))
     }
 
-    fn post_answer(&self) -> Result {
+    pub(crate) fn post_answer(&self) -> Result {
         self.connection.send(&self.answer, &self.outgoing, size_of::<Answer>(), None)
     }
 
@@ -192,7 +194,7 @@ impl<'a> Desk<'a> {
         let sector = ask.sector.get().checked_add(sectors).ok_or(EINVAL)?;
         let ends = self.ranges.first(ranges.end).get(ranges.start..).ok_or(EINVAL)?;
         let write = ask.write.get() != 0;
-        self.disk.transfer(write, sector, (&self.packets, bytes), self.connection, ends)
+        self.disks.first().transfer(write, sector, (&self.packets, bytes), self.connection, ends)
     }
 
     /// Waits for a request, which must have succeeded. The log says how one has failed.
@@ -200,7 +202,7 @@ impl<'a> Desk<'a> {
     /// # Errors
     ///
     /// `ECONNRESET` if the peer has ended, `ESHUTDOWN` if the server has to.
-    fn success(&self, request: &Request) -> Result<Outcome> {
+    pub(crate) fn success(&self, request: &Request) -> Result<Outcome> {
         loop {
             match self.connection.wait(request, POLL_INTERVAL) {
                 Err(ETIMEDOUT) if self.stopping.load(Relaxed) => return Err(ESHUTDOWN),

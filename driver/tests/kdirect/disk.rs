@@ -68,6 +68,54 @@ impl Disk {
     }
 }
 
+/// The disks of a server.
+pub(crate) struct Disks {
+    first: Disk,
+    second: Option<Disk>,
+}
+
+impl Disks {
+    /// Opens the disks of these numbers; zero means that there is no second one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Disk::open`].
+    pub(crate) fn open(first: u32, second: u32) -> Result<Self> {
+        let second = if second == 0 { None } else { Some(Disk::open(second)?) };
+        Ok(Self { first: Disk::open(first)?, second })
+    }
+
+    /// Returns the disk for transfers that do not use the window.
+    pub(crate) fn first(&self) -> &Disk {
+        &self.first
+    }
+
+    /// Moves bytes of the disks to the ranges of `ends`, or from there. Of two disks, each has
+    /// every other range, and half of the sectors.
+    pub(crate) fn transfer_through(
+        &self,
+        write: bool,
+        sector: u64,
+        length: usize,
+        connection: &Connection,
+        ends: &[bindings::kdirect_end],
+    ) -> Result {
+        let second = self.second.as_ref().map_or(core::ptr::null_mut(), |disk| disk.0.as_ptr());
+        let transfer = bindings::kdirect_transfer {
+            disks: [self.first.0.as_ptr(), second],
+            write,
+            sector,
+            length: u32::try_from(length)?,
+            qp: connection.as_raw(),
+            ends: ends.as_ptr(),
+            count: u32::try_from(ends.len())?,
+        };
+        // SAFETY: the files are open by the invariants of `Disk`; the queue pair and the ends live
+        // during the call. The controllers reach nothing but the window, for whatever ranges.
+        to_result(unsafe { bindings::kdirect_move_through(&transfer) })
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         // SAFETY: by the type's invariants the file is this type's own.

@@ -20,6 +20,20 @@ struct kdirect_end {
  */
 int kdirect_move(struct file *disk, bool write, u64 sector, void *memory, u32 length,
 		 struct ib_qp *qp, const struct kdirect_end *ends, u32 count);
+/*
+ * Moves length bytes from or to disks through the ranges of ends in the window, and waits for the end. If there is a
+ * second disk, it has every other range, and both have the same sectors, from half of the sector on.
+ */
+struct kdirect_transfer {
+	struct file *disks[2];
+	bool write;
+	u64 sector;
+	u32 length;
+	struct ib_qp *qp;
+	const struct kdirect_end *ends;
+	u32 count;
+};
+int kdirect_move_through(const struct kdirect_transfer *transfer);
 /* Continues a CRC-32 as gzip has it, which starts at zero. */
 u32 kdirect_crc(u32 crc, const void *bytes, size_t length);
 

@@ -13,7 +13,8 @@
 //! | [`message`] | their messages |
 //! | [`desk`] | what a connection of the server has: its ranges, packet memory and requests |
 //! | [`ranges`] | the address ranges of a connection, or the marks in their place |
-//! | [`disk`] | the disk |
+//! | [`through`] | transfers through the window |
+//! | [`disk`] | the disk, or two of them |
 //! | [`bindings`] | the C functions that reach the disk |
 //!
 //! `unsafe` is confined to [`disk`], [`ranges`] and [`kclient`].
@@ -29,8 +30,9 @@ mod disk;
 mod message;
 mod ranges;
 mod server;
+mod through;
 
-use crate::{disk::Disk, kclient::server::Running};
+use crate::{disk::Disks, kclient::server::Running};
 
 /// The owner of the core's objects.
 const NAME: &CStr = c"vrnic_kdirect";
@@ -42,14 +44,17 @@ const MAX_LENGTH: usize = RANGES * ranges::LENGTH;
 const DEPTH: u32 = 2 * RANGES as u32 + 2;
 
 /// The module: a server, if it is one.
-struct Module(#[expect(dead_code, reason = "dropped")] Option<Running<Disk>>);
+struct Module(#[expect(dead_code, reason = "dropped")] Option<Running<Disks>>);
 
 impl kernel::Module for Module {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let port = u16::try_from(module_parameters::port.value()).map_err(|_| EINVAL)?;
         match module_parameters::disk.value() {
             0 => client::run(port).map(|()| Self(None)),
-            disk => Ok(Self(Some(Running::start(Disk::open(disk)?, port, NAME)?))),
+            disk => {
+                let disks = Disks::open(disk, module_parameters::disk2.value())?;
+                Ok(Self(Some(Running::start(disks, port, NAME)?)))
+            }
         }
     }
 }
@@ -64,6 +69,10 @@ module! {
         disk: u32 {
             default: 0,
             description: "Number of the server's disk, its major number times 2^20 plus its minor number; 0 to be a client",
+        },
+        disk2: u32 {
+            default: 0,
+            description: "Number of a second disk, which has every other range of a transfer by way 2; 0 for none",
         },
         peer: u32 {
             default: 0,
@@ -93,9 +102,9 @@ module! {
             default: 0,
             description: "1 to have the server not use its disk, so that its transfers are never done",
         },
-        by_marks: u32 {
+        way: u32 {
             default: 0,
-            description: "1 to have the server wait by AWAIT, 0 by TRANSFER and address ranges",
+            description: "How the server learns that the disk is done: 0 by the end of its request, 1 by that and AWAIT, 2 by the window",
         },
         limit_ms: u32 {
             default: 20000,

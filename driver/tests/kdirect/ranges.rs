@@ -8,7 +8,13 @@ use kernel::{
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-use crate::kclient::{bindings, connection::Connection, mapped::Part, request::Request, work::Op};
+use crate::kclient::{
+    bindings,
+    connection::Connection,
+    mapped::Part,
+    request::Request,
+    work::{InRange, Op},
+};
 
 /// Bytes of a range.
 pub(crate) const LENGTH: usize = bindings::VRNIC_RANGE_LEN as usize;
@@ -20,13 +26,37 @@ const TIMEOUT: Delta = Delta::from_secs(5);
 /// The event that ends a transfer.
 pub(crate) type End = crate::bindings::kdirect_end;
 
+/// The way in which the adapter learns which bytes the disk's controller has moved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The module writes the number of a range when the disk has done its work.
+    Done,
+    /// The module stores a mark then.
+    Mark,
+    /// The controller uses the window, and the adapter counts the bytes.
+    Window,
+}
+
+impl Way {
+    /// Returns the way with this number.
+    pub(crate) fn from_number(number: u32) -> Result<Self> {
+        match number {
+            0 => Ok(Self::Done),
+            1 => Ok(Self::Mark),
+            2 => Ok(Self::Window),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
 /// Ranges of a connection, which belong to it until they are put or the connection is dropped; or
 /// the words of its queue pair.
 pub(crate) struct Ranges<'a> {
     connection: &'a Connection,
     ends: KVec<End>,
-    /// The last mark, if words are used.
-    mark: Option<u32>,
+    way: Way,
+    /// The last mark.
+    mark: u32,
 }
 
 impl<'a> Ranges<'a> {
@@ -35,18 +65,18 @@ impl<'a> Ranges<'a> {
     /// # Errors
     ///
     /// `ENOSPC` if there are not this many free ones, `EINVAL` on a device of another driver.
-    pub(crate) fn get(connection: &'a Connection, count: usize, by_marks: bool) -> Result<Self> {
+    pub(crate) fn get(connection: &'a Connection, count: usize, way: Way) -> Result<Self> {
         let mut ends = KVec::with_capacity(count, GFP_KERNEL)?;
         for nth in 0..count {
-            let number = match by_marks {
-                true => nth.try_into()?,
+            let number = match way {
+                Way::Mark => nth.try_into()?,
                 // SAFETY: the connection keeps its queue pair.
-                false => unsafe { bindings::vrnic_range_get(connection.as_raw()) },
+                _ => unsafe { bindings::vrnic_range_get(connection.as_raw()) },
             };
             to_result(number.min(0))?;
             ends.push(End { number: number.try_into()?, mark: 0 }, GFP_KERNEL)?;
         }
-        Ok(Self { connection, ends, mark: by_marks.then_some(0) })
+        Ok(Self { connection, ends, way, mark: 0 })
     }
 
     /// Returns what ends the transfers of the first few.
@@ -54,7 +84,19 @@ impl<'a> Ranges<'a> {
         self.ends.get(..count).unwrap_or_default()
     }
 
-    /// Begins a transfer from or to this memory, for a WRITE or a READ.
+    /// Returns the way in which transfers end.
+    pub(crate) fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Returns the first bytes of a range, for a request.
+    pub(crate) fn part(&self, nth: usize, length: usize) -> Result<InRange> {
+        let range = self.ends.get(nth).ok_or(EINVAL)?.number;
+        Ok(InRange { range, within: 0, length: length.try_into()? })
+    }
+
+    /// Begins a transfer from or to this memory, or through a block of the adapter, for a WRITE or
+    /// a READ.
     pub(crate) fn arm(
         &mut self,
         nth: usize,
@@ -63,15 +105,25 @@ impl<'a> Ranges<'a> {
         time_limit_ms: u32,
     ) -> Result {
         let end = self.ends.get_mut(nth).ok_or(EINVAL)?;
-        if let Some(mark) = &mut self.mark {
-            *mark += 1;
-            end.mark = *mark;
+        if self.way == Way::Mark {
+            self.mark += 1;
+            end.mark = self.mark;
             return Ok(());
         }
-        let length = u32::try_from(part.len())?;
-        let memory = part.address()?;
-        let transfer =
-            bindings::vrnic_transfer { memory, length, time_limit_ms, write, counted: false };
+        let by_window = self.way == Way::Window;
+        let kind = match by_window {
+            true => bindings::vrnic_packet_memory_VRNIC_PACKET_BLOCK,
+            false => bindings::vrnic_packet_memory_VRNIC_PACKET_ADDRESS,
+        };
+        let transfer = bindings::vrnic_transfer {
+            memory: if by_window { 0 } else { part.address()? },
+            length: u32::try_from(part.len())?,
+            time_limit_ms,
+            write,
+            counted: by_window,
+            at_once: true,
+            packet_memory: kind.try_into()?,
+        };
         let qp = self.connection.as_raw();
         // SAFETY: the connection keeps its queue pair; the struct is valid.
         to_result(unsafe { bindings::vrnic_range_arm(qp, end.number, &transfer) })
@@ -118,12 +170,12 @@ impl<'a> Ranges<'a> {
     pub(crate) fn put(&mut self) -> Result {
         let qp = self.connection.as_raw();
         for End { number, mark } in self.ends.drain_all() {
-            let put = match (self.mark, mark) {
-                // SAFETY: the connection keeps its queue pair.
-                (None, _) => unsafe { bindings::vrnic_range_put(qp, number) },
-                (Some(_), 0) => 0,
+            let put = match (self.way, mark) {
+                (Way::Mark, 0) => 0,
                 // SAFETY: the connection keeps its queue pair. Any word and any mark may be given.
-                (Some(_), _) => unsafe { bindings::vrnic_mark(qp, number, mark, true) },
+                (Way::Mark, _) => unsafe { bindings::vrnic_mark(qp, number, mark, true) },
+                // SAFETY: the connection keeps its queue pair.
+                _ => unsafe { bindings::vrnic_range_put(qp, number) },
             };
             to_result(put)?;
         }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The side that has the disk.
+//! The side that has the disks.
 
 use kernel::{prelude::*, sync::atomic::Atomic};
 
 use crate::{
     DEPTH, NAME,
     desk::Desk,
-    disk::Disk,
+    disk::Disks,
     kclient::{cm::Id, connection::Connection, cq::Poll, server::Service},
 };
 
-impl Service for Disk {
+impl Service for Disks {
     fn serve(&self, id: Id, stopping: &Atomic<bool>) -> Result {
         let connection = Connection::new(id, Poll::Softirq, DEPTH, NAME)?;
         let result = Desk::new(&connection, self, stopping).and_then(|desk| {

@@ -75,7 +75,8 @@ struct Args {
     wire: bool,
 
     /// Put each guest's adapter behind a PCIe switch, with an NVMe controller whose disk has MIB
-    /// MiB. The two can reach each other's memory. The controller's driver is loaded
+    /// MiB. The two can reach each other's memory. The controller's driver is loaded, and the tests
+    /// end with transfers between the disk and the peer that do not use RAM
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "64")]
     p2p: Option<u32>,
 
@@ -174,6 +175,9 @@ fn table(pair: &Pair, args: &Args) -> Result<ExitCode> {
         args.only
     );
     println!("\n{}", summary(&outcomes));
+    if args.p2p.is_some() {
+        println!("{}", vrnic_qemu::transfers::table(pair)?);
+    }
     let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
     println!("{} passed, {failed} failed", outcomes.len() - failed);
     if failed > 0 {

@@ -6,10 +6,12 @@
 //! | [`messages`] | transfers out of and into the memory of another device, by messages to QEMU |
 //! | [`programs`] | transfers of processes; objects that processes import |
 //! | [`ranges`] | transfers that are posted before the controller begins, and start by themselves |
+//! | [`window`] | transfers whose bytes the controller stores into the window, or reads there |
 
 mod messages;
 mod programs;
 mod ranges;
+mod window;
 
 use std::process::ExitCode;
 
@@ -25,8 +27,12 @@ use vrnic_tests::storage;
 const DISK: u32 = 64;
 /// MiB that a transfer moves.
 const DATA: u32 = 16;
-/// Bytes of device memory.
-const MEMORY: u64 = 64 << 20;
+/// Bytes of device memory, without the adapter's blocks.
+const MEMORY: u64 = (64 << 20) - BLOCKS;
+/// Bytes of the blocks.
+const BLOCKS: u64 = 128 << 10;
+/// Bytes of the window, which the kernel counts as memory of the same pool.
+const WINDOW: u64 = 2 << 20;
 
 fn main() -> ExitCode {
     let mut cases = vec![
@@ -36,6 +42,8 @@ fn main() -> ExitCode {
         Case::new("a_peer_takes_blocks_that_leave_by_themselves", ranges::blocks_leave),
         Case::new("a_peer_gives_blocks_to_a_disk", ranges::blocks_come),
         Case::new("blocks_leave_and_come_by_marks", ranges::marked),
+        Case::new("a_disk_moves_blocks_through_the_window", window::moves),
+        Case::new("transfers_through_the_window_fail", window::fails),
         Case::new("a_transfer_that_is_never_done_ends_in_time", ranges::never_done),
         Case::new("a_disk_fails_while_ranges_are_armed", ranges::disk_fails),
         Case::new("a_peer_goes_while_ranges_are_armed", ranges::peer_goes),
@@ -54,6 +62,8 @@ fn main() -> ExitCode {
             Case::new("a_process_imports_objects_of_another", programs::imports),
         ]);
     }
+    // Last, because it adds a disk.
+    cases.push(Case::new("two_controllers_have_stripes_of_a_transfer", window::stripes));
     let bad_sector = Some(ranges::BAD_SECTOR);
     let options = Options {
         disk: Some(DISK),
@@ -73,7 +83,7 @@ fn number(guest: &Guest, name: &str) -> Result<u64> {
 fn offered(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         let found = ["size", "available", "published"].map(|name| number(guest, name).ok());
-        ensure!(found == [Some(MEMORY), Some(MEMORY), Some(1)], "{found:?}");
+        ensure!(found == [Some(MEMORY + BLOCKS + WINDOW), Some(MEMORY), Some(1)], "{found:?}");
     }
     Ok(())
 }

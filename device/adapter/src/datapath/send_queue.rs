@@ -262,6 +262,9 @@ pub fn flush<H: Host>(
     batch.clear();
     (requester.not_before, requester.reserved) = (None, None);
     requester.open_reads.resume_at = None;
+    if core.ranges.has_blocks() {
+        core.ranges.end_all_of(qp.qpn);
+    }
     let (mut entry, mut flushed) = (Entry::EMPTY, 0);
     while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
         if qp.waits_for(&qp.send_cq) {

@@ -3,8 +3,10 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `copy` | copies from one side of a message to the other |
+//! | `special` | segments that are not memory of the guest |
 
 mod copy;
+mod special;
 
 use std::ops::Range;
 
@@ -15,14 +17,13 @@ use vrnic_abi::sq::MAX_SGE;
 use vrnic_abi::{GuestAddr, Key};
 
 pub use self::copy::{Side, copy};
+use self::special::Special;
 use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::turn::TurnContext;
 use crate::host::{Awaited, CopyFault, HeldMemory, Host};
 use crate::memory::pages::Run;
-use crate::memory::tpt::{
-    ByteRange, Denied, Missing, Named, Part, Piece, RemoteUse, Tpt, User, Window,
-};
+use crate::memory::tpt::{ByteRange, Denied, Missing, Named, Part, Piece, RemoteUse, User, Window};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Maximum number of bytes that a QP moves in one turn while others wait for theirs.
@@ -41,11 +42,9 @@ pub struct SgList<'a> {
     inline: Option<&'a [u8]>,
     /// True if one of the keys is valid for this message only.
     one_touch: bool,
-    /// The pieces without memory ([`Key::NULL`]), as bits by their index.
-    null: u32,
+    /// The pieces that are not memory of the guest.
+    special: Special<'a>,
 }
-
-const _: () = assert!(MAX_SGE <= u32::BITS);
 
 impl<'a> SgList<'a> {
     /// Adds the source memory of a send work request, whose WQE is `raw`.
@@ -145,19 +144,14 @@ impl<'a> SgList<'a> {
         }
         let tpt = turn.tpt;
         let window = match tpt.check(&turn.memory, key, user, ByteRange { addr, len }, need) {
-            Err(Denied::Invalid) if key == Key::NULL => self.add_null(tpt),
+            Err(Denied::Invalid) if matches!(key, Key::NULL | Key::WINDOW) => {
+                self.add_special(turn, user, segment, need)?
+            }
             checked => checked?,
         };
         turn.is_of(user)?;
         // A list has no more entries than fit.
         self.windows.try_push(Piece { window, len }).map_err(|_| Denied::Bounds)
-    }
-
-    /// Records that the next piece has no memory. Returns a window that is not used.
-    #[cold]
-    fn add_null(&mut self, tpt: &'a Tpt) -> Window<'a> {
-        self.null |= 1 << self.windows.len();
-        tpt.nowhere()
     }
 
     /// Checks memory that a peer's message refers to, and adds it. Memory of length zero is not
@@ -236,14 +230,15 @@ impl<'a> SgList<'a> {
         self.inline = Some(data);
     }
 
-    /// Returns the guest address of a side that is one 8-byte word.
+    /// Returns the guest address of a peer's side that is one 8-byte word.
     #[must_use]
     pub fn word(&self) -> Option<GuestAddr> {
         self.resolve(0, 8).filter(|run| run.len == 8).map(|run| run.addr)
     }
 
     /// Checks that the first bytes of a message of `length` bytes, up to [`PRESENT_AT_FIRST`], have
-    /// addresses. Pages that are absent are requested.
+    /// addresses, and that all of its bytes in ranges can be used. Pages that are absent are
+    /// requested.
     ///
     /// # Errors
     /// The reason for which they have none: see [`Self::fault`].
@@ -252,25 +247,33 @@ impl<'a> SgList<'a> {
         turn: &TurnContext<'_, H>,
         length: u64,
     ) -> Result<(), Denied> {
-        let first = length.min(PRESENT_AT_FIRST);
-        if turn.tpt.has_paged() && !self.has(0, first) {
+        let has_ranges = self.special.has_ranges();
+        let first = if has_ranges { length } else { length.min(PRESENT_AT_FIRST) };
+        if (has_ranges || turn.tpt.has_paged()) && !self.has(0, first) {
             return Err(self.fault(turn, 0..first));
         }
         Ok(())
     }
 
-    /// Returns whether the bytes from `start` to `end` have addresses.
+    /// Returns whether some of the memory is in ranges of direct transfers.
+    #[must_use]
+    pub fn has_ranges(&self) -> bool {
+        self.special.has_ranges()
+    }
+
+    /// Returns whether the bytes from `start` to `end` have addresses, or can be used in ranges.
     #[must_use]
     pub fn has(&self, start: u64, end: u64) -> bool {
-        self.inline.is_some()
-            || self.pieces(start, end.saturating_sub(start), |_, _| Some(())).is_some()
+        self.inline.is_some() || self.are_ready(start, end.saturating_sub(start))
     }
 
     /// Returns whether no access to the bytes `range` has to wait ([`HeldMemory::is_immediate`]).
     #[inline]
     #[must_use]
     pub fn is_immediate<H: Host>(&self, memory: &H::Held<'_>, range: Range<u64>) -> bool {
-        !memory.may_wait() || self.inline.is_some() || self.all_immediate::<H>(memory, range)
+        self.inline.is_some()
+            || !self.special.has_ranges()
+                && (!memory.may_wait() || self.all_immediate::<H>(memory, range))
     }
 
     #[cold]
@@ -308,8 +311,8 @@ impl<'a> SgList<'a> {
             into.copy_from_slice(from.ok_or(CopyFault::Source)?);
             return Ok(());
         }
-        if self.null != 0 {
-            into.fill(0);
+        if self.special.any() {
+            return self.read_special::<H>(memory, at, into).ok_or(CopyFault::Source);
         }
         self.pieces(at, into.len() as u64, |addr, range| {
             let into = into.get_mut(range)?;
@@ -340,6 +343,9 @@ impl<'a> SgList<'a> {
         at: u64,
         from: &[u8],
     ) -> Result<(), CopyFault> {
+        if self.special.any() {
+            return self.write_special::<H>(memory, at, from).ok_or(CopyFault::Target);
+        }
         let len = from.len() as u64;
         self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
             .ok_or(CopyFault::Target)
@@ -353,7 +359,13 @@ impl<'a> SgList<'a> {
         for (nth, Piece { window, len: size }) in self.windows.iter().enumerate() {
             let end = start + size;
             let (from, to) = (range.start.max(start), range.end.min(end));
-            if from < to && self.null & 1 << nth == 0 {
+            if from < to && self.special.has(nth) {
+                match self.special.why(nth, window, from - start..to - start) {
+                    None => {}
+                    Some(Denied::Absent) => why = Denied::Absent,
+                    Some(failed) => return failed,
+                }
+            } else if from < to {
                 let part = Part { at: from - start, now: to - from, len: end - from };
                 match turn.tpt.missing(window, part) {
                     Missing::Failed => return Denied::Memory,
@@ -385,7 +397,8 @@ impl<'a> SgList<'a> {
     }
 
     /// Calls `each` for each contiguous piece of `len` bytes from `at` on that has memory, with its
-    /// guest address and the range of these bytes in it.
+    /// guest address and the range of these bytes in it. Returns `None` for pages that are absent,
+    /// and for bytes of ranges.
     pub(crate) fn pieces(
         &self,
         at: u64,
@@ -394,9 +407,15 @@ impl<'a> SgList<'a> {
     ) -> Option<()> {
         let mut done = 0;
         while done < len {
-            if let Some(skipped) = self.without_memory(at + done) {
-                done += skipped.min(len - done);
-                continue;
+            if self.special.any() {
+                let (nth, within) = self.piece_at(at + done)?;
+                if self.special.is_null(nth) {
+                    let skipped = self.windows.get(nth)?.len - within;
+                    done += skipped.min(len - done);
+                    continue;
+                } else if self.special.has(nth) {
+                    return None;
+                }
             }
             let run = self.resolve(at + done, len - done)?;
             // CAST: at most the length of the caller's slice.
@@ -406,19 +425,12 @@ impl<'a> SgList<'a> {
         Some(())
     }
 
-    /// Returns the number of bytes from byte `at` on that have no memory, or `None` if that byte
-    /// has memory.
-    #[inline(always)]
-    fn without_memory(&self, at: u64) -> Option<u64> {
-        if self.null == 0 { None } else { self.find_without_memory(at) }
-    }
-
-    #[cold]
-    fn find_without_memory(&self, at: u64) -> Option<u64> {
+    /// Returns the index of the piece with byte `at`, and the offset of this byte in the piece.
+    fn piece_at(&self, at: u64) -> Option<(usize, u64)> {
         let mut start = 0;
         for (nth, Piece { len, .. }) in self.windows.iter().enumerate() {
             if at < start + len {
-                return (self.null & 1 << nth != 0).then(|| start + len - at);
+                return Some((nth, at - start));
             }
             start += len;
         }

@@ -1,10 +1,20 @@
 //! An address range of the window for direct transfers, and its registers ([`vrnic_abi::direct`]).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `block` | transfers whose packet memory is a block of the adapter |
+//! | `byte_set` | bytes of a range |
+
+mod block;
+mod byte_set;
 
 use vrnic_abi::admin::RangeRegisters;
 use vrnic_abi::direct::{Direction, Notice, RANGE_LEN};
 use vrnic_abi::{GuestAddr, Qpn};
 use vrnic_packet::Nanos;
 
+pub use self::block::Bytes;
+use self::byte_set::ByteSet;
 use crate::domain::{Domain, User};
 use crate::memory::tpt::Denied;
 
@@ -19,9 +29,10 @@ pub struct Transfer {
     pub direction: Direction,
     /// The way in which the adapter learns which bytes have been moved.
     pub notice: Notice,
-    /// The address of the first byte in packet memory.
-    pub memory: GuestAddr,
-    /// Number of bytes, at least one. At most [`RANGE_LEN`] if they are counted.
+    /// The packet memory.
+    pub memory: Packets,
+    /// Number of bytes, at least one. At most [`RANGE_LEN`] if they are counted, unless it is a
+    /// READ through a block.
     pub length: u32,
     /// The time at which it fails if it is not complete, on the host's clock.
     pub deadline: Nanos,
@@ -29,11 +40,22 @@ pub struct Transfer {
     pub at_once: bool,
 }
 
+/// The packet memory of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packets {
+    /// Memory from this address on.
+    At(GuestAddr),
+    /// A block of the adapter, which begins at this address as soon as the range has one.
+    Block(Option<GuestAddr>),
+}
+
 /// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// There is no transfer.
     Idle,
+    /// There is no block for it yet.
+    Blocked,
     /// Data from the peer has not arrived yet.
     Awaited,
     /// The controller may move bytes.
@@ -49,7 +71,7 @@ enum Stage {
 pub enum Burst {
     /// It moves bytes at this address of packet memory.
     At(GuestAddr),
-    /// The data that it wants to read has not arrived.
+    /// The data that it wants to read has not arrived, or there is no block to store into.
     Early,
     /// It has no effect. A read returns ones.
     Ignored,
@@ -71,10 +93,17 @@ pub struct Range {
     stage: Stage,
     /// True if a TRANSFER waits for the end of the transfer.
     waits: bool,
-    /// A bit for each byte that the controller has moved. A controller may move a byte more than
-    /// once.
-    moved: [u64; RANGE_LEN as usize / 64],
+    /// The bytes that the controller has moved; it may move a byte more than once. For a READ
+    /// through a block: the bytes that have arrived and that the controller has not read.
+    bytes: ByteSet,
+    /// Number of bytes that the controller has moved.
     count: u32,
+    /// Grows with each transfer of the adapter that is armed.
+    order: u64,
+    /// Number of bytes that a READ has brought into a block.
+    arrived: u32,
+    /// Number of bytes of the latest packet of these.
+    response: u32,
 }
 
 impl Default for Range {
@@ -84,29 +113,39 @@ impl Default for Range {
             domain: Domain::NONE,
             direction: Direction::Read,
             notice: Notice::Counted,
-            memory: GuestAddr::new(0),
+            memory: Packets::At(GuestAddr::new(0)),
             length: 0,
             deadline: Nanos(0),
             at_once: false,
         };
-        let moved = [0; RANGE_LEN as usize / 64];
-        Self { transfer, stage: Stage::Idle, waits: false, moved, count: 0 }
+        Self {
+            transfer,
+            stage: Stage::Idle,
+            waits: false,
+            bytes: ByteSet::EMPTY,
+            count: 0,
+            order: 0,
+            arrived: 0,
+            response: 0,
+        }
     }
 }
 
 impl Range {
-    /// Starts a transfer. Returns false and changes nothing if the range has one, which includes a
-    /// failed transfer that has not been reported by a TRANSFER.
+    /// Starts a transfer, whose place in the order of all is `order`. Returns false and changes
+    /// nothing if the range has one, which includes a failed transfer that has not been reported by
+    /// a TRANSFER.
     #[must_use]
-    pub fn arm(&mut self, transfer: Transfer) -> bool {
+    pub fn arm(&mut self, transfer: Transfer, order: u64) -> bool {
         if self.is_used() {
             return false;
         }
-        let stage = match transfer.direction {
-            Direction::Read => Stage::Awaited,
-            Direction::Write => Stage::Open,
+        let stage = match transfer {
+            Transfer { memory: Packets::Block(None), .. } => Stage::Blocked,
+            Transfer { direction: Direction::Read, .. } => Stage::Awaited,
+            Transfer { direction: Direction::Write, .. } => Stage::Open,
         };
-        *self = Self { transfer, stage, ..Self::default() };
+        *self = Self { transfer, stage, order, ..Self::default() };
         true
     }
 
@@ -125,7 +164,7 @@ impl Range {
     /// Returns whether there is a transfer that can still fail.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        matches!(self.stage, Stage::Awaited | Stage::Open)
+        matches!(self.stage, Stage::Blocked | Stage::Awaited | Stage::Open)
     }
 
     /// Returns whether the time limit of a transfer is over.
@@ -143,15 +182,23 @@ impl Range {
         if !self.is_live() || !fits {
             return Burst::Ignored;
         }
-        if within.checked_add(len).is_none_or(|end| end > transfer.length) {
+        let is_moved = self.is_read_by_block();
+        let length = if is_moved { transfer.length.min(RANGE_LEN) } else { transfer.length };
+        if within.checked_add(len).is_none_or(|end| end > length) {
             self.fail(Denied::Overrun);
             return Burst::Ignored;
         }
-        match self.stage {
-            Stage::Open => {
-                transfer.memory.checked_add(within.into()).map_or(Burst::Ignored, Burst::At)
+        let is_there = !is_moved || self.bytes.count(within, len) == len;
+        let address = match transfer.memory {
+            Packets::At(memory) | Packets::Block(Some(memory)) => {
+                memory.checked_add(within.into()).map_or(Burst::Ignored, Burst::At)
             }
-            _ if transfer.at_once => {
+            Packets::Block(None) => Burst::Ignored,
+        };
+        match self.stage {
+            Stage::Open if is_there => address,
+            // A store cannot wait.
+            _ if transfer.at_once || direction == Direction::Write => {
                 self.fail(Denied::Early);
                 Burst::Ignored
             }
@@ -159,19 +206,14 @@ impl Range {
         }
     }
 
-    /// Counts the bytes that a burst has moved. Returns whether they complete the transfer.
+    /// Counts the bytes that a burst has moved. Returns whether work requests that wait for the
+    /// range may continue.
     pub fn count(&mut self, within: u32, len: u32) -> bool {
-        let end = within.saturating_add(len).min(self.transfer.length);
-        let mut at = within;
-        while at < end
-            && let Some(word) = self.moved.get_mut(at as usize / 64)
-        {
-            let bits = (64 - at % 64).min(end - at);
-            let mask = u64::MAX >> (64 - bits) << (at % 64);
-            self.count += (mask & !*word).count_ones();
-            *word |= mask;
-            at += bits;
+        if self.is_read_by_block() {
+            return self.has_read(within, len);
         }
+        let len = len.min(self.transfer.length.saturating_sub(within));
+        self.count += self.bytes.insert(within, len);
         let complete = self.stage == Stage::Open && self.count == self.transfer.length;
         if complete {
             self.stage = Stage::Complete;
@@ -201,9 +243,10 @@ impl Range {
         live
     }
 
-    /// Fails the transfer if its data has not arrived yet. Returns whether it did.
+    /// Fails the transfer if data that the controller waits for has not arrived yet. Returns
+    /// whether it did.
     pub fn give_up(&mut self) -> bool {
-        self.stage == Stage::Awaited && self.fail(Denied::Early)
+        (self.stage == Stage::Awaited || self.has_block()) && self.fail(Denied::Early)
     }
 
     /// Ends the transfer, whatever its state. Returns whether a TRANSFER may wait for it.
@@ -216,7 +259,7 @@ impl Range {
     }
 
     /// Executes a TRANSFER of the QP `user`. The first TRANSFER of a READ allows the controller to
-    /// read.
+    /// read, unless the packet memory is a block.
     ///
     /// # Errors
     /// Returns the reason for which the transfer has failed; [`Denied::Foreign`] for the range of
@@ -239,7 +282,9 @@ impl Range {
                 Err(why)
             }
             _ => {
-                self.stage = Stage::Open;
+                if !self.has_block() {
+                    self.stage = Stage::Open;
+                }
                 Ok(Taken::Later)
             }
         }
@@ -248,16 +293,21 @@ impl Range {
     /// Returns the registers.
     #[must_use]
     pub fn registers(&self) -> RangeRegisters {
-        let Self { transfer, stage, count, .. } = self;
+        let Self { transfer, stage, count, response, .. } = self;
+        let memory = match transfer.memory {
+            Packets::At(memory) => memory,
+            Packets::Block(_) => GuestAddr::new(0),
+        };
         RangeRegisters {
-            memory: transfer.memory,
+            memory,
             length: transfer.length.into(),
             count: (*count).into(),
             direction: transfer.direction as u8,
             pci_valid: (*stage == Stage::Open).into(),
-            adapter_valid: matches!(stage, Stage::Awaited | Stage::Complete).into(),
+            adapter_valid: matches!(stage, Stage::Blocked | Stage::Awaited | Stage::Complete)
+                .into(),
             failure: if let Stage::Failed(why) = stage { *why as u8 } else { 0 },
-            reserved: [0; 4],
+            response_length: (*response).into(),
         }
     }
 }

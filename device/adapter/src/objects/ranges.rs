@@ -1,17 +1,17 @@
 //! The address ranges of an adapter.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::admin::{RangeRegisters, Status};
-use vrnic_abi::direct::{Direction, Place, RANGES};
+use vrnic_abi::admin::{RangeRegisters, Status, WindowRegisters};
+use vrnic_abi::direct::{Direction, Place, RANGE_LEN, RANGES, WINDOW_LEN};
 use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
 use vrnic_packet::Nanos;
 
 use crate::domain::User;
 use crate::host::Fault;
 use crate::memory::tpt::Denied;
-use crate::objects::range::{Burst, Range, Taken, Transfer};
+use crate::objects::range::{Burst, Bytes, Packets, Range, Taken, Transfer};
 
 /// The result of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,40 +28,178 @@ pub enum Moved {
     Early,
 }
 
+/// The place of the ranges in BAR4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The offset of the first range.
+    pub base: u32,
+    /// The length of all ranges.
+    pub length: u32,
+}
+
+impl Window {
+    /// The place after a reset.
+    const RESET: Self = Self { base: 0, length: WINDOW_LEN };
+
+    const fn to_word(self) -> u64 {
+        (self.base as u64) << 32 | self.length as u64
+    }
+
+    const fn from_word(word: u64) -> Self {
+        // CAST: both halves.
+        Self { base: (word >> 32) as u32, length: word as u32 }
+    }
+
+    /// Returns the place of the byte at this offset in BAR4, if it is in a range; and the number
+    /// of bytes from there to the next border of a range, or to the first range.
+    #[must_use]
+    pub fn find(self, offset: u64) -> (Option<Place>, u64) {
+        let Some(within) = offset.checked_sub(self.base.into()) else {
+            return (None, u64::from(self.base) - offset);
+        };
+        match Place::at(within).filter(|_| within < self.length.into()) {
+            Some(place) => (Some(place), place.left()),
+            None => (None, u64::MAX),
+        }
+    }
+}
+
+/// The packet memory of the adapter: blocks of [`RANGE_LEN`] bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Blocks {
+    /// The address of the first one.
+    pub memory: GuestAddr,
+    /// Their number, at most [`RANGES`].
+    pub count: u32,
+}
+
+/// All address ranges, and the blocks.
+#[derive(Debug)]
+struct List {
+    ranges: Box<[Range]>,
+    blocks: Blocks,
+    /// Number of transfers that were armed.
+    armed: u64,
+    /// Number of transfers for which there was no block at first.
+    short: u32,
+}
+
+impl List {
+    /// Returns the addresses of the blocks that no range has.
+    fn free_blocks(&self) -> impl Iterator<Item = GuestAddr> {
+        let taken: Vec<_> = self.ranges.iter().filter_map(Range::block).collect();
+        let Blocks { memory, count } = self.blocks;
+        let all = (0..count).map(move |nth| memory.wrapping_add(u64::from(nth * RANGE_LEN)));
+        all.filter(move |block| !taken.contains(block))
+    }
+
+    /// Takes blocks from the ranges that do not need them any more, and gives them to those that
+    /// wait, in the order in which they were armed.
+    fn share_blocks(&mut self) {
+        if self.blocks.count == 0 {
+            return;
+        }
+        self.ranges.iter_mut().for_each(Range::give_block);
+        if self.ranges.iter().all(|range| range.wants_block().is_none()) {
+            return;
+        }
+        let free: Vec<_> = self.free_blocks().collect();
+        let mut waiting: Vec<_> =
+            self.ranges.iter_mut().filter(|range| range.wants_block().is_some()).collect();
+        waiting.sort_by_key(|range| range.wants_block());
+        waiting.into_iter().zip(free).for_each(|(range, block)| range.get_block(block));
+    }
+}
+
 /// All address ranges.
 #[derive(Debug)]
 pub struct Ranges {
-    /// The lock is held while bytes of a burst are copied, so that the memory of a transfer is not
-    /// written after its end. Its holder may hold guest memory, and takes no other lock.
-    list: Mutex<Box<[Range]>>,
+    /// The lock is held while bytes are copied, so that the memory of a transfer is not accessed
+    /// after its end. Its holder may hold guest memory, and takes no other lock.
+    list: Mutex<List>,
+    /// A [`Window`].
+    window: AtomicU64,
     /// False if no transfer can exceed its time limit.
     any_live: AtomicBool,
+    /// True if there are blocks.
+    has_blocks: AtomicBool,
     /// The maximum number of ranges with transfers.
     max: AtomicU32,
 }
 
 impl Default for Ranges {
     fn default() -> Self {
-        let list = (0..RANGES).map(|_| Range::default()).collect();
+        let ranges = (0..RANGES).map(|_| Range::default()).collect();
+        let list = List { ranges, blocks: Blocks::default(), armed: 0, short: 0 };
         Self {
             list: Mutex::new(list),
+            window: AtomicU64::new(Window::RESET.to_word()),
             any_live: AtomicBool::new(false),
+            has_blocks: AtomicBool::new(false),
             max: AtomicU32::new(RANGES),
         }
     }
 }
 
 impl Ranges {
-    /// Calls `run` with a range, if there is one with this number.
+    /// Calls `run` with a range, if there is one with this number, and then shares out the blocks.
     fn with<T>(&self, range: RangeNumber, run: impl FnOnce(&mut Range) -> T) -> Option<T> {
         let index = usize::try_from(range.get()).ok()?;
-        self.list.lock().get_mut(index).map(run)
+        let mut list = self.list.lock();
+        let found = list.ranges.get_mut(index).map(run);
+        list.share_blocks();
+        found
+    }
+
+    /// Sets the place of the ranges, and the blocks. Returns false and changes nothing if a range
+    /// has a transfer.
+    #[must_use]
+    pub fn set_window(&self, window: Window, blocks: Blocks) -> bool {
+        let mut list = self.list.lock();
+        if list.ranges.iter().any(Range::is_used) {
+            return false;
+        }
+        list.ranges.iter_mut().for_each(|range| *range = Range::default());
+        (list.blocks, list.short) = (blocks, 0);
+        self.has_blocks.store(blocks.count > 0, Ordering::Release);
+        self.window.store(window.to_word(), Ordering::Relaxed);
+        true
+    }
+
+    /// Returns whether work requests can name ranges.
+    #[inline]
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        self.has_blocks.load(Ordering::Acquire)
+    }
+
+    /// Returns the place of the ranges.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        Window::from_word(self.window.load(Ordering::Relaxed))
+    }
+
+    /// Returns the registers of the window.
+    #[must_use]
+    pub fn window_registers(&self) -> WindowRegisters {
+        let list = self.list.lock();
+        let Window { base, length } = self.window();
+        // CAST: at most the number of ranges.
+        let count = |ranges: usize| (ranges as u32).into();
+        WindowRegisters {
+            base: base.into(),
+            length: length.into(),
+            blocks: list.blocks.count.into(),
+            allocated: count(list.ranges.iter().filter_map(Range::block).count()),
+            waiting: count(list.ranges.iter().filter_map(Range::wants_block).count()),
+            short: list.short.into(),
+        }
     }
 
     /// Returns the number of ranges with transfers.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.list.lock().iter().filter(|range| range.is_used()).count()
+        self.list.lock().ranges.iter().filter(|range| range.is_used()).count()
     }
 
     /// Sets the maximum number of ranges with transfers. Transfers above it stay.
@@ -69,21 +207,79 @@ impl Ranges {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// Starts a transfer. Returns `None` if there is no such range, [`Status::Busy`] if it has a
-    /// transfer already, and [`Status::NoResource`] if too many ranges have one.
-    pub fn arm(&self, range: RangeNumber, transfer: Transfer) -> Option<Result<(), Status>> {
+    /// Starts a transfer. With `now_or_never` it does not wait for a block. Returns `None` if there
+    /// is no such range, [`Status::Busy`] if it has a transfer already, and [`Status::NoResource`]
+    /// if too many ranges have one, or if there is no block.
+    pub fn arm(
+        &self,
+        range: RangeNumber,
+        transfer: Transfer,
+        now_or_never: bool,
+    ) -> Option<Result<(), Status>> {
         let index = usize::try_from(range.get()).ok()?;
         let mut list = self.list.lock();
-        let used = list.iter().filter(|range| range.is_used()).count();
-        let range = list.get_mut(index)?;
+        let list = &mut *list;
+        let used = list.ranges.iter().filter(|range| range.is_used()).count();
+        let needs_block = transfer.memory == Packets::Block(None);
+        let is_short = needs_block && list.free_blocks().next().is_none();
+        let range = list.ranges.get_mut(index)?;
         if !range.is_used() && used >= self.max.load(Ordering::Relaxed) as usize {
             return Some(Err(Status::NoResource));
         }
-        if !range.arm(transfer) {
+        if range.is_used() {
             return Some(Err(Status::Busy));
         }
+        list.short = list.short.saturating_add(is_short.into());
+        if is_short && (now_or_never || list.blocks.count == 0) {
+            return Some(Err(Status::NoResource));
+        }
+        list.armed += 1;
+        if !range.arm(transfer, list.armed) {
+            return Some(Err(Status::Busy));
+        }
+        list.share_blocks();
         self.any_live.store(true, Ordering::Release);
         Some(Ok(()))
+    }
+
+    /// Checks that a work request of the QP `user` may name these bytes of a range.
+    ///
+    /// # Errors
+    /// See [`Range::check`]. [`Denied::Invalid`] if there is no such range.
+    pub fn check(&self, place: Place, user: User, way: Direction, len: u32) -> Result<(), Denied> {
+        let bytes = Bytes { within: place.within, len };
+        self.with(place.range, |range| range.check(user, way, bytes))
+            .unwrap_or(Err(Denied::Invalid))
+    }
+
+    /// Calls `copy` with the address of bytes of a range in its block, as soon as they can be used
+    /// ([`Range::place`]): a work request of the QP `user` sends them, or a READ stores them there.
+    ///
+    /// # Errors
+    /// [`Denied::Absent`] if they cannot be used yet, [`Denied::Memory`] if the block is not
+    /// accessible, and the errors of [`Self::check`].
+    pub fn by_work_request(
+        &self,
+        place: Place,
+        user: User,
+        way: Direction,
+        len: u32,
+        copy: impl FnOnce(GuestAddr) -> Result<(), Fault>,
+    ) -> Result<(), Denied> {
+        let bytes = Bytes { within: place.within, len };
+        let moved = self.with(place.range, |range| {
+            range.check(user, way, bytes)?;
+            copy(range.place(bytes)?).map_err(|_| Denied::Memory)?;
+            if way == Direction::Read { range.arrive(bytes) } else { Ok(()) }
+        });
+        moved.unwrap_or(Err(Denied::Invalid))
+    }
+
+    /// Returns whether bytes of a range can be used now ([`Range::place`]).
+    #[must_use]
+    pub fn is_ready(&self, place: Place, len: u32) -> bool {
+        let bytes = Bytes { within: place.within, len };
+        self.with(place.range, |range| range.place(bytes).is_ok()).unwrap_or(false)
     }
 
     /// Handles a burst of `len` bytes by which the controller stores (`Write`) or reads. `copy`
@@ -145,9 +341,11 @@ impl Ranges {
 
     /// Ends the transfers of a QP whose work requests are no longer executed.
     pub fn end_all_of(&self, qpn: Qpn) {
-        for range in self.list.lock().iter_mut().filter(|range| range.qpn() == qpn) {
+        let mut list = self.list.lock();
+        for range in list.ranges.iter_mut().filter(|range| range.qpn() == qpn) {
             *range = Range::default();
         }
+        list.share_blocks();
     }
 
     /// Fails the transfers whose time limit is over. Returns the QPs whose TRANSFERs continue. Does
@@ -158,11 +356,12 @@ impl Ranges {
             return Vec::new();
         }
         let Some(mut list) = self.list.try_lock() else { return Vec::new() };
-        let late = list.iter_mut().filter(|range| range.is_late(now));
-        let qpns = late.filter_map(|range| range.fail(Denied::Short).then_some(range.qpn()));
-        let qpns = qpns.collect();
-        self.any_live.store(list.iter().any(Range::is_live), Ordering::Release);
-        qpns
+        let late = list.ranges.iter_mut().filter(|range| range.is_late(now));
+        let failed = late.filter_map(|range| range.fail(Denied::Short).then_some(range.qpn()));
+        let failed = failed.collect();
+        list.share_blocks();
+        self.any_live.store(list.ranges.iter().any(Range::is_live), Ordering::Release);
+        failed
     }
 
     /// Returns the registers of a range, if there is one with this number.
@@ -171,8 +370,12 @@ impl Ranges {
         self.with(range, |range| range.registers())
     }
 
-    /// Removes all transfers.
+    /// Removes all transfers and blocks, and sets the window as after a reset.
     pub fn clear(&self) {
-        self.list.lock().iter_mut().for_each(|range| *range = Range::default());
+        let mut list = self.list.lock();
+        list.ranges.iter_mut().for_each(|range| *range = Range::default());
+        (list.blocks, list.short) = (Blocks::default(), 0);
+        self.has_blocks.store(false, Ordering::Release);
+        self.window.store(Window::RESET.to_word(), Ordering::Relaxed);
     }
 }

@@ -3,12 +3,14 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | `blocks` | direct transfers through blocks of the adapter |
 //! | `ends` | direct transfers that end early |
 //! | `hosts` | direct transfers for several hosts |
 //! | `marks` | direct transfers whose end a controller reports by a mark |
 //! | `races` | direct transfers with threads, and with random operations |
 //! | `streams` | direct transfers over TCP connections |
 
+pub(crate) mod blocks;
 pub(crate) mod ends;
 pub(crate) mod hosts;
 pub(crate) mod marks;
@@ -423,7 +425,7 @@ fn ranges_belong_to_one_qp_and_to_one_transfer() {
     assert_eq!(refused(|params| params.notice = 2), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.range = RANGES.into()), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.at_once = 2), AdminStatus::BadParam);
-    assert_eq!(refused(|params| params.reserved[4] = 1), AdminStatus::BadParam);
+    assert_eq!(refused(|params| params.reserved[3] = 1), AdminStatus::BadParam);
     assert_eq!(refused(|params| params.qpn = 9999.into()), AdminStatus::NotFound);
     let behind = |params: &mut ArmRange| params.memory = (BASE + RAM_LEN - 63).into();
     assert_eq!(refused(behind), AdminStatus::BadAddress);

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vrnic_abi::direct::{WINDOW_LEN, WINDOW_OFFSET};
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::assigned::{InUse, Shrink};
@@ -40,9 +39,10 @@ const HOLD_LIMIT: Duration = Duration::from_millis(250);
 /// Pause between two checks for the data.
 const HOLD_PAUSE: Duration = Duration::from_micros(100);
 
-/// Returns the offset in the window for an offset in BAR0, or none if it is outside of the window.
-fn in_window(offset: u64) -> Option<u64> {
-    offset.checked_sub(WINDOW_OFFSET.into()).filter(|offset| *offset < WINDOW_LEN.into())
+/// Returns whether an offset in BAR0 is that of a byte of the MSI-X table or the pending bits.
+fn in_msix(offset: u64) -> bool {
+    let end = pci::MSIX_PBA_OFFSET + pci::MSIX_PART_LEN;
+    (u64::from(pci::MSIX_TABLE_OFFSET)..u64::from(end)).contains(&offset)
 }
 
 /// The adapter model in this process.
@@ -291,7 +291,7 @@ impl AdapterDevice {
     /// Creates the part that the VMM drives.
     #[must_use]
     pub fn new(hosted: &Arc<HostedAdapter>) -> Self {
-        let table = vec![0; pci::MSIX_PBA_OFFSET as usize].into_boxed_slice();
+        let table = vec![0; pci::MSIX_PART_LEN as usize].into_boxed_slice();
         let adapter = Arc::clone(&hosted.adapter);
         let hosted = Arc::clone(hosted);
         Self { hosted, adapter, config: ConfigSpace::new(), msix_table: table }
@@ -312,6 +312,24 @@ impl AdapterDevice {
         tracing::debug!(function = self.adapter.name(), on, "the guest switches bus mastering");
         self.adapter.host().dma.set_bus_master(on);
         self.adapter.host().irqs.set_bus_master(on);
+    }
+
+    /// Reads bytes of the MSI-X table and of the pending bits.
+    fn read_msix(&self, offset: u64, into: &mut [u8]) {
+        for (at, byte) in (offset - u64::from(pci::MSIX_TABLE_OFFSET)..).zip(into) {
+            let table = usize::try_from(at).ok().and_then(|at| self.msix_table.get(at));
+            let pba = at.saturating_sub(u64::from(pci::MSIX_PART_LEN));
+            *byte = table.copied().unwrap_or_else(|| self.pending_byte(pba));
+        }
+    }
+
+    /// Stores bytes in the MSI-X table. The pending bits do not change.
+    fn write_msix(&mut self, offset: u64, from: &[u8]) {
+        let start = offset - u64::from(pci::MSIX_TABLE_OFFSET);
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
+        if let Some(table) = self.msix_table.get_mut(start..) {
+            table.iter_mut().zip(from).for_each(|(old, new)| *old = *new);
+        }
     }
 
     /// Returns a byte of the pending bit array, in which bit n belongs to vector n.
@@ -337,9 +355,7 @@ impl Device for AdapterDevice {
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]) {
         match region {
             RegionId::Config => self.config.read(offset, into),
-            RegionId::Regs if let Some(offset) = in_window(offset) => {
-                self.hosted.read_window(offset, into);
-            }
+            RegionId::Regs if in_msix(offset) => self.read_msix(offset, into),
             RegionId::Regs => match (<&mut [u8; 4]>::try_from(&mut *into), u32::try_from(offset)) {
                 (Ok(word), Ok(offset)) if offset.is_multiple_of(4) => {
                     *word = self.hosted.register(offset).to_le_bytes();
@@ -352,13 +368,7 @@ impl Device for AdapterDevice {
                     into.fill(0xff);
                 }
             }
-            RegionId::Msix => {
-                for (at, byte) in (offset..).zip(into) {
-                    let table = usize::try_from(at).ok().and_then(|at| self.msix_table.get(at));
-                    let pba = at.saturating_sub(u64::from(pci::MSIX_PBA_OFFSET));
-                    *byte = table.copied().unwrap_or_else(|| self.pending_byte(pba));
-                }
-            }
+            RegionId::Window => self.hosted.read_window(offset, into),
         }
     }
 
@@ -382,9 +392,7 @@ impl Device for AdapterDevice {
                     self.set_bus_master(on);
                 }
             }
-            RegionId::Regs if let Some(offset) = in_window(offset) => {
-                self.hosted.failure.contain(|| self.adapter.store_in_window(offset, from));
-            }
+            RegionId::Regs if in_msix(offset) => self.write_msix(offset, from),
             RegionId::Regs => {
                 let word = from.try_into().map(u32::from_le_bytes);
                 match (word, u32::try_from(offset)) {
@@ -408,11 +416,8 @@ impl Device for AdapterDevice {
                 let part = self.adapter.host().uar.part(offset);
                 let _inside = part.and_then(|(memory, at)| memory.write(at, from));
             }
-            RegionId::Msix => {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX);
-                if let Some(table) = self.msix_table.get_mut(start..) {
-                    table.iter_mut().zip(from).for_each(|(old, new)| *old = *new);
-                }
+            RegionId::Window => {
+                self.hosted.failure.contain(|| self.adapter.store_in_window(offset, from));
             }
         }
     }

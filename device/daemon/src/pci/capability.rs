@@ -1,7 +1,7 @@
 //! The capabilities in configuration space (PCI Local Bus 3.0 section 6.8.2, PCI Express Base 5.0
 //! section 7.5): each is a list of bytes and of the bits that a guest may write.
 
-use vrnic_abi::pci::{BAR_MSIX, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
+use vrnic_abi::pci::{BAR_REGS, MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET, MSIX_VECTORS};
 
 /// Offset of the power management capability.
 pub const PM: u16 = 0x40;
@@ -98,8 +98,8 @@ fn msix() -> Capability {
     Builder::default()
         .u16(u16::from(MSIX_ID), 0)
         .u16(MSIX_VECTORS - 1, MSIX_CONTROL_WRITABLE)
-        .u32(MSIX_TABLE_OFFSET | BAR_MSIX)
-        .u32(MSIX_PBA_OFFSET | BAR_MSIX)
+        .u32(MSIX_TABLE_OFFSET | BAR_REGS)
+        .u32(MSIX_PBA_OFFSET | BAR_REGS)
         .at(MSIX)
 }
 

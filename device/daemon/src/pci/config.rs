@@ -3,8 +3,8 @@
 //! What they forward is stored and answered as hardware does.
 
 use vrnic_abi::pci::{
-    BAR_MSIX, BAR_MSIX_LEN, BAR_REGS, BAR_REGS_LEN, BAR_UAR, BAR_UAR_LEN, CLASS_CODE, DEVICE_ID,
-    SUBSYSTEM_ID, VENDOR_ID,
+    BAR_REGS, BAR_REGS_LEN, BAR_UAR, BAR_UAR_LEN, BAR_WINDOW, BAR_WINDOW_LEN, CLASS_CODE,
+    DEVICE_ID, SUBSYSTEM_ID, VENDOR_ID,
 };
 
 use super::capability::{self, DEVCTL_FLR, EXPRESS_DEVCTL};
@@ -77,7 +77,7 @@ impl ConfigSpace {
         this.put(INTERRUPT_LINE, &[0], &[0xff]);
         this.put_bar(BAR_REGS, BAR_REGS_LEN, 0);
         this.put_bar(BAR_UAR, BAR_UAR_LEN, BAR_PREFETCH);
-        this.put_bar(BAR_MSIX, BAR_MSIX_LEN, 0);
+        this.put_bar(BAR_WINDOW, BAR_WINDOW_LEN, BAR_PREFETCH);
         this.put_capabilities();
         this
     }
@@ -205,7 +205,7 @@ mod tests {
     fn bars_are_sized_by_writing_ones() {
         let mut config = ConfigSpace::new();
         for (bar, len, flags) in
-            [(0, BAR_REGS_LEN, 0x4), (2, BAR_UAR_LEN, 0xc), (4, BAR_MSIX_LEN, 0x4)]
+            [(0, BAR_REGS_LEN, 0x4), (2, BAR_UAR_LEN, 0xc), (4, BAR_WINDOW_LEN, 0xc)]
         {
             let at = 0x10 + bar * 4;
             config.write(at, &[0xff; 8]);

@@ -19,7 +19,7 @@ pub enum RegionId {
     /// BAR2.
     Uar,
     /// BAR4.
-    Msix,
+    Window,
     /// Configuration space.
     Config,
 }

@@ -6,7 +6,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_CAP_SPARSE_MMAP,
     VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
 };
-use vrnic_abi::pci::{BAR_MSIX_LEN, BAR_REGS_LEN, BAR_UAR_LEN, MSIX_VECTORS};
+use vrnic_abi::pci::{BAR_REGS_LEN, BAR_UAR_LEN, BAR_WINDOW_LEN, MSIX_VECTORS};
 
 use super::device::RegionId;
 use super::wire::{IrqInfo, RegionInfo, SparseMmap};
@@ -18,7 +18,7 @@ pub fn region(index: u32) -> Option<RegionId> {
     Some(match index {
         VFIO_PCI_BAR0_REGION_INDEX => RegionId::Regs,
         VFIO_PCI_BAR2_REGION_INDEX => RegionId::Uar,
-        VFIO_PCI_BAR4_REGION_INDEX => RegionId::Msix,
+        VFIO_PCI_BAR4_REGION_INDEX => RegionId::Window,
         VFIO_PCI_CONFIG_REGION_INDEX => RegionId::Config,
         _ => return None,
     })
@@ -30,7 +30,7 @@ pub fn region_len(region: RegionId) -> u64 {
     match region {
         RegionId::Regs => BAR_REGS_LEN,
         RegionId::Uar => BAR_UAR_LEN,
-        RegionId::Msix => BAR_MSIX_LEN,
+        RegionId::Window => BAR_WINDOW_LEN,
         RegionId::Config => CONFIG_LEN as u64,
     }
 }

@@ -328,6 +328,8 @@ fn execute<H: Host>(
         ListFaults => faults::list,
         OpenConnection => connection::open_connection,
         QueryConnection => connection::query_connection,
+        SetWindow => direct::set_window,
+        QueryWindow => direct::query_window,
         ArmRange => direct::arm_range,
         EndRange => direct::end_range,
         QueryRange => direct::query_range,

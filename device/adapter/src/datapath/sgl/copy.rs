@@ -2,6 +2,8 @@
 
 use std::slice;
 
+use vrnic_abi::direct::RANGE_LEN;
+
 use super::SgList;
 use crate::host::{CopyFault, HeldMemory, Host, Place};
 use crate::memory::mtt::Walk;
@@ -57,8 +59,8 @@ fn copy_all<H: Host>(
         return target.list.write_part::<H>(target.memory, from, bytes);
     }
     let len = to - from;
-    if source.list.null | target.list.null != 0 {
-        return copy_without_memory::<H>(source, target, from, len);
+    if source.list.special.any() || target.list.special.any() {
+        return copy_special::<H>(source, target, from, len);
     }
     if let Some(read) = source.list.resolve(from, len)
         && let Some(written) = target.list.resolve(from, len)
@@ -72,15 +74,16 @@ fn copy_all<H: Host>(
     copy_runs::<H>(source, target, from, len)
 }
 
-/// Moves `len` bytes from `at` on, of which some have no memory on a side: they are zero, or lost.
+/// Moves `len` bytes from `at` on, of which some are not memory of a guest. The bytes of one call
+/// are in one range of the window at most ([`SgList::end_of_part`]), and are at most as long as it.
 #[cold]
-fn copy_without_memory<H: Host>(
+fn copy_special<H: Host>(
     source: Side<'_, H::Held<'_>>,
     target: Side<'_, H::Held<'_>>,
     at: u64,
     len: u64,
 ) -> Result<(), CopyFault> {
-    let mut buffer = [0; 1024];
+    let mut buffer = [0; RANGE_LEN as usize];
     let (mut at, end) = (at, at + len);
     while at < end {
         // CAST: at most the length of the buffer.

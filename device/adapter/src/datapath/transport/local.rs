@@ -350,7 +350,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         {
             return self.here.slice.piece(left);
         }
-        left.min(WAITING_PIECE)
+        let len = source.list.part_len(range.start, left.min(WAITING_PIECE));
+        target.list.part_len(range.start, len)
     }
 
     /// Returns the end of the block that begins at `at` in the usual order, and the bytes of the

@@ -403,9 +403,9 @@ impl Tpt {
         Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
     }
 
-    /// Returns a window that stands for no memory.
-    pub fn nowhere(&self) -> Window<'_> {
-        Window::physical(GuestAddr::default(), &self.mtt)
+    /// Returns a window from an address on, without a key and a check.
+    pub fn at(&self, addr: GuestAddr) -> Window<'_> {
+        Window::physical(addr, &self.mtt)
     }
 
     /// Returns the first address of the region or window of a key, if it is valid.

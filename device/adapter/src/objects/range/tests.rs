@@ -18,7 +18,7 @@ fn transfer(direction: Direction, notice: Notice, length: u32) -> Transfer {
         domain: Domain::NONE,
         direction,
         notice,
-        memory: MEMORY,
+        memory: Packets::At(MEMORY),
         length,
         deadline: Nanos(1000),
         at_once: false,
@@ -27,7 +27,7 @@ fn transfer(direction: Direction, notice: Notice, length: u32) -> Transfer {
 
 fn armed(direction: Direction, length: u32) -> Range {
     let mut range = Range::default();
-    assert!(range.arm(transfer(direction, Notice::Counted, length)));
+    assert!(range.arm(transfer(direction, Notice::Counted, length), 0));
     range
 }
 
@@ -57,7 +57,7 @@ fn an_address_is_a_range_and_a_place_in_packet_memory() {
 fn a_write_is_the_controllers_until_its_bytes_are_there() {
     let mut range = armed(Direction::Write, 100);
     assert_eq!(valid(&range), (1, 0));
-    assert!(!range.arm(transfer(Direction::Write, Notice::Counted, 1)), "it is in use");
+    assert!(!range.arm(transfer(Direction::Write, Notice::Counted, 1), 0), "it is in use");
     assert_eq!(range.burst(Direction::Read, 0, 4), Burst::Ignored, "the wrong direction");
     assert!(!range.count(50, 50));
     assert!(!range.count(60, 39), "bytes that were there");
@@ -65,7 +65,7 @@ fn a_write_is_the_controllers_until_its_bytes_are_there() {
     assert!(range.count(0, 50));
     assert_eq!((valid(&range), range.registers().count.get()), ((0, 1), 100));
     assert_eq!(range.burst(Direction::Write, 0, 4), Burst::Ignored, "it is complete");
-    assert!(!range.arm(transfer(Direction::Write, Notice::Counted, 1)), "it was not taken");
+    assert!(!range.arm(transfer(Direction::Write, Notice::Counted, 1), 0), "it was not taken");
     assert_eq!(range.take(user(8)), Err(Denied::Foreign));
     let domain = Domains::default().next();
     assert_eq!(range.take(User { domain, ..user(7) }), Err(Denied::Foreign));
@@ -100,7 +100,7 @@ fn a_burst_beyond_the_length_fails_the_transfer() {
             assert_eq!(range.registers().failure, Denied::Overrun as u8);
             assert_eq!(range.burst(direction, 0, 4), Burst::Ignored, "it has failed");
             assert_eq!(range.take(user(7)), Err(Denied::Overrun));
-            assert!(range.arm(transfer(direction, Notice::Counted, 1)));
+            assert!(range.arm(transfer(direction, Notice::Counted, 1), 0));
         }
     }
 }
@@ -127,7 +127,7 @@ fn the_driver_finishes_a_mapped_transfer() {
     let both = |direction| [1, RANGE_LEN, MAPPED_LEN_MAX].map(|length| (direction, length));
     for (direction, length) in [Direction::Read, Direction::Write].into_iter().flat_map(both) {
         let mut range = Range::default();
-        assert!(range.arm(transfer(direction, Notice::Mapped, length)));
+        assert!(range.arm(transfer(direction, Notice::Mapped, length), 0));
         assert_eq!(range.burst(direction, 0, 8), Burst::Ignored);
         assert_eq!(range.take(user(7)), Ok(Taken::Later));
         assert_eq!(range.registers().count.get(), 0);
@@ -136,7 +136,7 @@ fn the_driver_finishes_a_mapped_transfer() {
         assert_eq!(range.take(user(7)), Ok(Taken::Done));
     }
     let mut early = Range::default();
-    assert!(early.arm(transfer(Direction::Read, Notice::Mapped, 8)));
+    assert!(early.arm(transfer(Direction::Read, Notice::Mapped, 8), 0));
     assert!(early.finish());
     assert_eq!(early.take(user(7)), Err(Denied::Early));
     assert!(!armed(Direction::Write, 8).finish(), "a counted one");

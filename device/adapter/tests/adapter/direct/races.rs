@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use vrnic_abi::admin::{ArmRange, Opcode as Admin, command};
+use vrnic_abi::admin::{ArmRange, Opcode as Admin, SetWindow, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::direct::{Direction, Notice, RANGE_LEN};
 use vrnic_abi::qp::{State, Type};
@@ -16,9 +16,10 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
+use crate::direct::blocks::{by_block, window, window_sge};
 use crate::direct::marks::until_marked;
 use crate::direct::{
-    MS, PACKETS, arm, armed, packet, pattern, read, registers, state, store, transfer, until,
+    LEN, MS, PACKETS, arm, armed, packet, pattern, read, registers, state, store, transfer, until,
 };
 use crate::host::{Bar, Step};
 use crate::threads::{wait, with_workers};
@@ -148,6 +149,11 @@ impl Chaos {
         // The queues have room for all operations, because none of these waits for room.
         let setup = Setup { kind, log_wqes: 6, ..Setup::default() };
         let pair = Pair::with(setup, |_| {});
+        // Fewer blocks than ranges, behind the packet memory of the ranges.
+        let blocks = window(&pair.a, 2);
+        let memory = blocks.memory.get() + 4 * LEN;
+        let blocks = SetWindow { memory: memory.into(), ..blocks };
+        pair.ga.command::<command::SetWindow>(&blocks).expect("SET_WINDOW");
         let other = (pair.a.apart(setup), pair.b.apart(setup));
         Endpoint::connect_pair(&other.0, &other.1);
         Self { pair, other, posted: [0; 2] }
@@ -158,7 +164,12 @@ impl Chaos {
         let Pair { world, ga, a, b, .. } = &mut self.pair;
         let (near, far) = if qp == 0 { (a, &*b) } else { (&mut self.other.0, &self.other.1) };
         let moves = |opcode, near: &Endpoint| {
-            Wr::new(opcode, &[packet(near, range, 64)]).to(far.buffer, far.key)
+            let sge = if len % 2 == 0 {
+                packet(near, range, 64)
+            } else {
+                window_sge(range, within % RANGE_LEN, 1 + len % 4096)
+            };
+            Wr::new(opcode, &[sge]).to(far.buffer, far.key)
         };
         let posts = match kind {
             3 | 4 => Some(until(range)),
@@ -175,7 +186,11 @@ impl Chaos {
             0..=2 => {
                 let direction = if kind == 0 { Direction::Read } else { Direction::Write };
                 let notice = if byte > 200 { Notice::Mapped } else { Notice::Counted };
-                let params = transfer(near, range, direction, len % (RANGE_LEN + 2));
+                let length = len % (RANGE_LEN + 2);
+                let params = match byte {
+                    100..=180 => by_block(near, range, direction, length),
+                    _ => transfer(near, range, direction, length),
+                };
                 let _refused = arm(ga, &ArmRange { notice: notice as u8, ..params });
             }
             7..=9 => store(ga, range, within, &vec![byte; len as usize]),
@@ -227,6 +242,8 @@ impl Chaos {
             self.pair.ga.command::<command::EndRange>(&range.into()).expect("END_RANGE");
             armed(&next, range, Direction::Write, 1);
         }
+        let window = self.pair.ga.command::<command::QueryWindow>(&()).expect("QUERY_WINDOW");
+        assert_eq!((window.allocated.get(), window.waiting.get()), (0, 0));
         assert_eq!(self.pair.ga.host.fails(), 0);
         // Connected QPs refer to each other, and keep the memory of both guests.
         self.pair.ga.reset();

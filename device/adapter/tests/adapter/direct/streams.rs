@@ -1,7 +1,7 @@
 //! Direct transfers of QPs with TCP connections (iWARP): to another daemon, and within a daemon, by
 //! packets and by memory copies.
 
-use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::admin::{ArmRange, Opcode as Admin, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::direct::{Direction, MARK_FAILED, RANGE_LEN};
 use vrnic_abi::qp::State;
@@ -15,8 +15,9 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
 use crate::cable::Cable;
+use crate::direct::blocks::{by_block, window, window_sge};
 use crate::direct::marks::within;
-use crate::direct::{MS, PACKETS, armed, packet, pattern, read, state, store, until};
+use crate::direct::{MS, PACKETS, arm, armed, packet, pattern, read, state, store, until};
 use crate::streams::pairs::Daemon;
 
 /// Two ends of a connection, and the function that lets time pass until they have no more work.
@@ -74,6 +75,67 @@ fn in_each_way(run: impl Fn(&mut Ends<'_>)) {
         assert_eq!(daemon.frames() > before, packets, "whether the messages are packets");
         run(&mut ends);
     }
+}
+
+/// Transfers through blocks: a message begins when all of its bytes are there.
+#[test]
+fn connections_carry_messages_that_name_ranges() {
+    in_each_way(|ends| {
+        ends.guest.command::<command::SetWindow>(&window(&ends.a, 2)).expect("SET_WINDOW");
+        let armed = |ends: &Ends<'_>, range, direction, length| {
+            let params = ArmRange {
+                time_limit_ms: 10_000.into(),
+                ..by_block(&ends.a, range, direction, length)
+            };
+            arm(ends.guest, &params).expect("ARM_RANGE");
+        };
+        let data = pattern(RANGE_LEN, 7);
+        armed(ends, 0, Direction::Write, RANGE_LEN);
+        armed(ends, 1, Direction::Write, 100);
+        let list = [window_sge(0, 0, RANGE_LEN), window_sge(1, 0, 100)];
+        let write = Wr::new(Opcode::Write, &list).to(ends.b.buffer, ends.b.key).id(2);
+        ends.a.store_send(&write);
+        ends.a.store_send(&until(0));
+        ends.run(&until(1));
+        store(ends.guest, 0, 0, &data);
+        (ends.settle)();
+        assert_eq!(ends.done(), []);
+        store(ends.guest, 1, 0, &data[..100]);
+        (ends.settle)();
+        assert_eq!(ends.done(), [2, 100, 101].map(|id| (id, Status::Success, 0)));
+        assert!(ends.b.bytes(0, 4196) == [&data[..], &data[..100]].concat());
+
+        armed(ends, 0, Direction::Read, RANGE_LEN);
+        armed(ends, 1, Direction::Read, 100);
+        let read_all = Wr::new(Opcode::Read, &list).to(ends.b.buffer, ends.b.key).id(3);
+        ends.a.store_send(&read_all);
+        ends.a.store_send(&until(1));
+        ends.run(&until(0));
+        assert_eq!(ends.done(), [(3, Status::Success, 0)]);
+        assert_eq!(read(ends.guest, 1, 0, 100).as_deref(), Ok(&data[..100]));
+        assert!(read(ends.guest, 0, 0, RANGE_LEN).as_deref() == Ok(&data[..]));
+        (ends.settle)();
+        assert_eq!(ends.done(), [101, 100].map(|id| (id, Status::Success, 0)));
+    });
+}
+
+/// D31: a range of a message fails before the message begins.
+#[test]
+fn a_connection_fails_with_a_range_of_its_message() {
+    in_each_way(|ends| {
+        ends.guest.command::<command::SetWindow>(&window(&ends.a, 1)).expect("SET_WINDOW");
+        arm(ends.guest, &by_block(&ends.a, 0, Direction::Write, 64)).expect("ARM_RANGE");
+        let list = [window_sge(0, 0, 64)];
+        let write = Wr::new(Opcode::Write, &list).to(ends.b.buffer, ends.b.key).id(2);
+        ends.a.store_send(&write);
+        let before = ends.b.bytes(0, 64);
+        store(ends.guest, 0, 60, &[7; 5]);
+        ends.run(&until(0));
+        let overrun = Denied::Overrun as u32;
+        let expected = [(2, Status::LocProtErr, overrun), (100, Status::WrFlushErr, 0)];
+        assert_eq!(ends.done(), expected);
+        assert_eq!((ends.b.bytes(0, 64), ends.a.state()), (before, State::Err));
+    });
 }
 
 /// Transfers that wait for marks instead of ranges.

@@ -39,7 +39,8 @@ pub(super) fn receive<H: Host>(
     admit(network, &sender.way, received)?;
     let packet = &received.packet;
     let here = TurnContext::patient(network.core(), qp, asker, slice);
-    let found = match here.tpt.has_paged() || here.memory.may_wait() {
+    let waits = here.tpt.has_paged() || here.memory.may_wait() || here.core.ranges.has_blocks();
+    let found = match waits {
         true => sink(&here, qp, sender, packet),
         false => Ok(None),
     };
@@ -106,6 +107,7 @@ fn sink<H: Host>(
     }
     let range = u64::from(bytes.start)..u64::from(bytes.end);
     match Runs::find(&side, range.clone()) {
+        None if side.has(range.start, range.end) => Ok(None),
         Some(runs) if runs.prepare::<H>(&here.memory, packet.payload) => Ok(Some(runs)),
         Some(_) if side.fault(here, range.clone()) == Denied::Absent => Err(Absent),
         Some(_) => Ok(None),

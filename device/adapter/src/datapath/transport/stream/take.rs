@@ -1,5 +1,6 @@
 //! Takes work requests off the send queue, and passes them to the stream.
 
+use vrnic_abi::Key;
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
@@ -12,15 +13,23 @@ use super::pair::carries;
 use super::turn::Sending;
 use crate::datapath::inbound::{Operation, Remote};
 use crate::datapath::local_wr;
+use crate::datapath::sgl::SgList;
+use crate::datapath::transport::executing::wait_for_pages;
 use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
+use crate::memory::tpt::Denied;
+use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{End, Posted};
 use crate::requests::wqe::SendWqe;
 
 impl<H: Host> Protocol<H> for Sending<'_, H> {
     fn admits(&mut self) -> bool {
+        if self.requester.not_before.is_some_and(|until| self.network.core().host().now() < until) {
+            return false;
+        }
+        self.requester.not_before = None;
         let sends = match self.qp.state() {
             State::Rts => true,
             State::Sqd => !self.streaming.leaves,
@@ -34,9 +43,54 @@ impl<H: Host> Protocol<H> for Sending<'_, H> {
         Queue { qp: self.qp, requester: self.requester, outstanding }
     }
 
-    fn start(&mut self, _here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
+    fn start(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
+        if here.core.ranges.has_blocks() && !send.is_local() {
+            match check_ranges(here, self.qp, send, raw) {
+                Ok(()) => {}
+                Err(Denied::Absent) => {
+                    wait_for_pages(here, self.requester, send, raw);
+                    return false;
+                }
+                Err(denied) => {
+                    let end = Some(End::Failed(denied.into()));
+                    let opcode = send.completed();
+                    let posted = Posted { send: *send, opcode, command: None, end };
+                    self.streaming.outstanding.post(posted, raw);
+                    return false;
+                }
+            }
+        }
         self.push(send, raw)
     }
+}
+
+/// Checks that all bytes of the requester's own memory that are in ranges can be used. A stream
+/// cannot wait in the middle of a message, and so cannot fill a range twice by one READ.
+///
+/// # Errors
+/// [`Denied::Absent`] if the message has to wait, [`Denied::Bounds`] if it can never be sent.
+#[cold]
+fn check_ranges<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    send: &SendWqe,
+    raw: &[u8],
+) -> Result<(), Denied> {
+    let mut side = SgList::default();
+    match side.add_own(here, qp.user(), send, raw) {
+        // Other memory is checked when its bytes are sent.
+        Err(_) if !names_ranges(send, raw) => return Ok(()),
+        added => added?,
+    }
+    if side.repeats_ranges() {
+        return Err(Denied::Bounds);
+    }
+    if side.has_ranges() { side.check_first(here, send.length) } else { Ok(()) }
+}
+
+/// Returns whether a segment of a work request is in ranges.
+fn names_ranges(send: &SendWqe, raw: &[u8]) -> bool {
+    send.inline(raw).is_none() && send.segments.iter(raw).any(|segment| segment.key == Key::WINDOW)
 }
 
 impl<H: Host> Sending<'_, H> {

@@ -177,7 +177,7 @@ impl<H: Host> Sending<'_, H> {
         more |= self.streaming.stream.state() != before;
         more |= self.streaming.stream.waits_for_turn();
         // A work request that waited for all before it may continue now.
-        let held = self.qp.held.load(Ordering::Relaxed);
+        let held = self.qp.held.load(Ordering::Relaxed) || self.requester.not_before.is_some();
         let waits = self.requester.current.is_some() && matches!(way, Way::Tcp) && !held;
         more |= waits && self.streaming.outstanding.is_empty();
         if sent.is_none() && more {
