@@ -258,6 +258,13 @@ impl<H: Host> Adapter<H> {
         self.objects.flows.any()
     }
 
+    /// Returns the comment of captures on a frame of the Ethernet for a QP of this adapter, if the
+    /// QP is traced. Can be called from any thread.
+    #[must_use]
+    pub fn note(&self, frame: &Frame) -> Option<String> {
+        ingress::note(&self.objects, frame)
+    }
+
     /// Returns whether QPs of raw packets get copies of all frames.
     #[inline]
     #[must_use]

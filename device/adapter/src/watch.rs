@@ -14,6 +14,8 @@ use vrnic_roce::wire::{Mtu, Path};
 use vrnic_roce::{Psn, wire};
 
 use crate::ethernet::Frame;
+use crate::objects::injection::{Here, Injection};
+use crate::objects::trace::Noted;
 
 /// The sender of frames.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,17 @@ pub struct Sender<'a> {
     pub qpn: Qpn,
     /// True if a rule for faults of packets may select the function.
     pub has_rules: bool,
+    /// Its trace, if its adapter has one.
+    pub(crate) trace: Option<(&'a Injection, Here<'a>)>,
+}
+
+impl Sender<'_> {
+    /// Returns the comment of captures on one of its frames, if it is traced.
+    #[must_use]
+    pub fn note(&self, bytes: &[u8]) -> Option<String> {
+        let (injection, here) = self.trace?;
+        injection.note(here, self.qpn, &Noted::Frame { bytes, leaves: true })
+    }
 }
 
 /// A message that one QP of the daemon has sent to another, by copying or by trying to.
@@ -52,6 +65,8 @@ pub struct Exchanged {
     /// The bytes of the message. They were read again after the copy, so they differ from the
     /// copied ones if a program has changed them in between.
     pub payload: Vec<u8>,
+    /// The comment of captures on it, if one of the QPs is traced.
+    pub note: Option<String>,
 }
 
 /// An observer of traffic. Workers call it in their turns, so its methods must not wait.
@@ -59,8 +74,9 @@ pub trait Watcher: fmt::Debug + Send + Sync {
     /// Receives the frames of a QP before they leave, and may remove, add and change frames.
     fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>);
 
-    /// Receives a frame that the function of this name gets from another function of the daemon.
-    fn arriving(&self, function: &str, frame: &Frame);
+    /// Receives a frame that the function of this name gets from another function of the daemon,
+    /// and the comment of captures on it, if its QP is traced.
+    fn arriving(&self, function: &str, frame: &Frame, note: Option<String>);
 
     /// Returns whether the watcher wants a message of this length in bytes between two functions of
     /// the daemon.

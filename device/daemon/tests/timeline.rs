@@ -5,6 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
+use common::capture::{Capture, Packet};
 use common::world::World;
 use serde_json::Value;
 use vrnic_abi::cq::Status;
@@ -54,6 +55,40 @@ fn a_request_is_traced_from_its_fetch_to_its_completion() {
         }
         let mut times = text.lines().map(|line| line.split(' ').next().map(str::parse::<u64>));
         assert!(times.all(|time| matches!(time, Some(Ok(_)))), "{text}");
+        world.check();
+    }
+}
+
+#[test]
+fn a_capture_names_the_work_requests_of_a_queue_pair_that_is_traced() {
+    let synthetic = "synthesised by vrnicd: exchanged by memcpy";
+    for (world, before, steps) in [
+        (World::with_fabric("copy"), &[synthetic][..], ["copied", "copied"]),
+        (World::with_fabric("wire"), &[], ["first packet sent", "answer received"]),
+        (World::two(), &[], ["first packet sent", "answer received"]),
+    ] {
+        let mut ends = world.connected(|_| {});
+        let qp = ends[0].qpn;
+        let write = |ends: &mut [Endpoint; 2]| {
+            let [a, b] = &*ends;
+            let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+            ends[0].run_expecting(&write, Status::Success);
+        };
+        let capture = Capture::start(&world, "--function f0");
+        traced(&world, &mut ends, &format!("{qp} --function f0 --for 1"));
+        write(&mut ends);
+        let packets = capture.end();
+        let roce: Vec<_> = packets.iter().filter(|packet| packet.roce().is_some()).collect();
+        let [request, answer, other, last] = &roce[..] else { panic!("{packets:?}") };
+        for (packet, step) in [(request, steps[0]), (answer, steps[1])] {
+            let (note, rest) = packet.comments.split_last().expect("a comment");
+            assert_eq!(rest, before, "{note}");
+            let start = format!("QP {qp}, work request 0: {step} ");
+            assert!(note.starts_with(&start) && note.ends_with(" µs after the fetch"), "{note}");
+            assert!(note.contains(" µs after the last doorbell, "), "{note}");
+        }
+        let untraced = |packet: &Packet| packet.comments == before;
+        assert!(untraced(other) && untraced(last), "{other:?} {last:?}");
         world.check();
     }
 }

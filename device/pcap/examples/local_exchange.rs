@@ -66,7 +66,7 @@ fn main() -> io::Result<()> {
         let message = Message { work, length, solicited, srqn, verdict, payload };
         let shown = conversation.message(message, Nanos::default(), &mut |_, frame| {
             nanos += 1000;
-            let captured = Captured { interface: 0, nanos, frame, comment: Some(COMMENT) };
+            let captured = Captured { interface: 0, nanos, frame, comments: [Some(COMMENT), None] };
             blocks.extend(captured.block(interface.snap_length));
         });
         shown.map_err(|reason| io::Error::other(format!("{reason:?}")))?;

@@ -41,8 +41,8 @@ pub struct Captured<'a> {
     pub nanos: u64,
     /// The whole frame, without a frame check sequence.
     pub frame: &'a [u8],
-    /// A note for the reader, such as the origin of the frame.
-    pub comment: Option<&'a str>,
+    /// Notes for the reader, such as the origin of the frame.
+    pub comments: [Option<&'a str>; 2],
 }
 
 /// Returns the block with which a file begins.
@@ -86,7 +86,7 @@ impl Captured<'_> {
         block.u32(kept.len() as u32);
         block.u32(self.frame.len() as u32);
         block.padded(kept);
-        if let Some(comment) = self.comment {
+        for comment in self.comments.into_iter().flatten() {
             block.option(COMMENT, text(comment));
         }
         block.end()

@@ -65,26 +65,28 @@ fn a_file_ends_with_the_number_of_dropped_frames() {
 #[test]
 fn long_texts_are_cut_between_characters() {
     let comment = "ä".repeat(1000);
-    let captured = Captured { interface: 0, nanos: 0, frame: &[], comment: Some(&comment) };
+    let captured =
+        Captured { interface: 0, nanos: 0, frame: &[], comments: [Some(&comment), None] };
     let block = captured.block(0);
     check_block(&block, 6);
     assert_eq!(options(&block, 28)[0], (1, "ä".repeat(512).into_bytes()));
     let odd = format!("a{comment}");
-    let captured = Captured { comment: Some(&odd), ..captured };
+    let captured = Captured { comments: [Some(&odd), None], ..captured };
     let option = options(&captured.block(0), 28)[0].1.clone();
     assert_eq!(String::from_utf8(option).expect("whole characters").len(), 1023);
 }
 
 proptest! {
     #[test]
-    fn a_packet_block_holds_frame_time_and_comment(
+    fn a_packet_block_holds_frame_time_and_comments(
         frame in proptest::collection::vec(any::<u8>(), 0..300),
         nanos: u64,
         snap_length in 0..200_u32,
-        comment in proptest::option::of("\\PC{0,20}"),
+        comments in proptest::array::uniform2(proptest::option::of("\\PC{0,20}")),
     ) {
-        let captured =
-            Captured { interface: 3, nanos, frame: &frame, comment: comment.as_deref() };
+        let [one, two] = &comments;
+        let comments = [one.as_deref(), two.as_deref()];
+        let captured = Captured { interface: 3, nanos, frame: &frame, comments };
         let block = captured.block(snap_length);
         check_block(&block, 6);
         prop_assert_eq!(word(&block, 8), 3);
@@ -93,8 +95,12 @@ proptest! {
         let kept = frame.len().min(limit);
         prop_assert_eq!((word(&block, 20) as usize, word(&block, 24) as usize), (kept, frame.len()));
         prop_assert_eq!(&block[28..28 + kept], &frame[..kept]);
-        let expected = comment.map(|text| vec![(1, text.into_bytes()), (0, vec![])]);
-        prop_assert_eq!(options(&block, 28 + kept.next_multiple_of(4)), expected.unwrap_or_default());
+        let texts = comments.into_iter().flatten();
+        let mut expected: Vec<_> = texts.map(|text| (1, text.as_bytes().to_vec())).collect();
+        if !expected.is_empty() {
+            expected.push((0, vec![]));
+        }
+        prop_assert_eq!(options(&block, 28 + kept.next_multiple_of(4)), expected);
     }
 }
 

@@ -16,10 +16,10 @@ use vrnic_faults::{
     Action, Concern, Hit, Listed, Opcode, Refused, Rule, RuleId, Rules, Site, State, Subject,
 };
 use vrnic_packet::Nanos;
-use vrnic_roce::wire;
+use vrnic_roce::{Psn, wire};
 
 use crate::objects::completion::Completion;
-use crate::objects::trace::{Records, Step, Trace, Traced};
+use crate::objects::trace::{Noted, Records, Step, Trace, Traced};
 use crate::requests::wqe::SendWqe;
 
 /// The most events, and the most interrupts, that wait. Further ones are lost.
@@ -202,6 +202,23 @@ impl Injection {
     #[cold]
     pub(crate) fn trace(&self, here: Here<'_>, qpn: Qpn, step: Step) {
         self.trace.record(here.now, qpn, step);
+    }
+
+    /// Passes the sequence number of a packet of a work request to the trace, if there is one.
+    #[cold]
+    pub(crate) fn trace_packet(&self, here: Here<'_>, qpn: Qpn, index: u32, psn: Psn) {
+        self.trace.packet(here.now, qpn, index, psn);
+    }
+
+    /// Returns the comment of captures on a frame or a message of a QP, if that is traced.
+    pub(crate) fn note(&self, here: Here<'_>, qpn: Qpn, of: &Noted<'_>) -> Option<String> {
+        self.is_traced().then(|| self.trace.note(here.now, qpn, of)).flatten()
+    }
+
+    /// Returns whether a QP of the function is traced.
+    #[inline]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.concern.is_traced()
     }
 
     /// Sets whether the guest may set rules for its function.

@@ -11,7 +11,7 @@
 //! | [`context`] | the context in which a queue is used |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `injection` | faults by rules: what was decided, and what they hold back |
-//! | [`trace`] | the timeline of a QP |
+//! | [`trace`], `notes` | the timeline of a QP; comments on its packets in captures |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | `resuming` | holding CQs that may have room again |
 //! | `addresses`, [`gids`] | the MACs of all adapters; the GID table |
@@ -44,6 +44,7 @@ pub(crate) mod injection;
 pub mod mark_wait;
 pub(crate) mod moderation;
 pub mod multicast;
+pub(crate) mod notes;
 pub mod pace;
 pub mod qp;
 pub mod range;

@@ -16,6 +16,7 @@ use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
 
 use crate::objects::completion::Completion;
+use crate::objects::notes::Requests;
 use crate::requests::wqe::SendWqe;
 
 /// The most records that wait to be taken. Further ones are lost, and counted.
@@ -145,6 +146,25 @@ pub(crate) struct Traced {
     pub(crate) cqns: [Cqn; 2],
 }
 
+/// The subject of a comment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Noted<'a> {
+    /// A frame.
+    Frame {
+        /// Its bytes.
+        bytes: &'a [u8],
+        /// True if it leaves.
+        leaves: bool,
+    },
+    /// A message that the QP has exchanged by a copy.
+    Copy {
+        /// The index of its work request.
+        index: u32,
+    },
+    /// The same, of a work request of the peer.
+    CopyOfPeer,
+}
+
 /// The trace of an adapter.
 #[derive(Debug)]
 pub(crate) struct Trace {
@@ -163,6 +183,8 @@ struct Tracing {
     lost: u64,
     /// The vector of the last event.
     vector: Option<u16>,
+    /// The work requests to which packets belong.
+    requests: Requests,
 }
 
 impl Trace {
@@ -179,7 +201,8 @@ impl Trace {
             return false;
         }
         let (records, until) = (VecDeque::new(), now.plus(LEASE));
-        *trace = Some(Tracing { of, until, records, lost: 0, vector: None });
+        let requests = Requests::default();
+        *trace = Some(Tracing { of, until, records, lost: 0, vector: None, requests });
         self.rules.trace(&self.concern, true);
         true
     }
@@ -205,9 +228,40 @@ impl Trace {
     pub(crate) fn record(&self, at: Nanos, qpn: Qpn, step: Step) {
         self.with(at, |tracing| {
             if tracing.of.qpn == qpn {
+                match step {
+                    Step::Doorbell => tracing.requests.ring(at),
+                    Step::Fetch { index, .. } => tracing.requests.fetch(at, index),
+                    _ => {}
+                }
                 tracing.push(Record { at, step });
             }
         })
+    }
+
+    /// Records the sequence number of a packet of a work request, before the packet leaves.
+    pub(crate) fn packet(&self, at: Nanos, qpn: Qpn, index: u32, psn: Psn) {
+        self.with(at, |tracing| {
+            if tracing.of.qpn == qpn {
+                tracing.requests.send(index, psn);
+            }
+        })
+    }
+
+    /// Returns the comment of captures on a frame or a message of a QP, if that is traced.
+    pub(crate) fn note(&self, at: Nanos, qpn: Qpn, of: &Noted<'_>) -> Option<String> {
+        let mut note = None;
+        self.with(at, |tracing| {
+            if tracing.of.qpn == qpn {
+                note = Some(match *of {
+                    Noted::Frame { bytes, leaves } => {
+                        tracing.requests.of_packet(at, qpn, Opcode::of_frame(bytes), leaves)
+                    }
+                    Noted::Copy { index } => tracing.requests.of_copy(at, qpn, index),
+                    Noted::CopyOfPeer => format!("QP {qpn}: request of the peer copied"),
+                });
+            }
+        });
+        note
     }
 
     /// Records an event of the QP or its completion queues. `vector` belongs to its event queue.

@@ -95,18 +95,21 @@ impl<'a> File<'a> {
         let Self { snap_length, out, .. } = self;
         let nanos = record.nanos;
         self.nanos = nanos;
-        let copied = |frame: &[u8], out: &mut Vec<u8>| {
-            let captured = Captured { interface: COPIES, nanos, frame, comment: Some(COMMENT) };
+        let copied = |frame: &[u8], note: Option<&str>, out: &mut Vec<u8>| {
+            let comments = [Some(COMMENT), note];
+            let captured = Captured { interface: COPIES, nanos, frame, comments };
             out.extend(captured.block(*snap_length));
         };
         match &record.what {
-            What::Frame { bytes, copied: true } => copied(bytes, out),
-            What::Frame { bytes, copied: false } => {
-                let captured = Captured { interface: WIRE, nanos, frame: bytes, comment: None };
+            What::Frame { bytes, copied: true, note } => copied(bytes, note.as_deref(), out),
+            What::Frame { bytes, copied: false, note } => {
+                let comments = [note.as_deref(), None];
+                let captured = Captured { interface: WIRE, nanos, frame: bytes, comments };
                 out.extend(captured.block(*snap_length));
             }
             What::Message(message) => {
-                let each = &mut |frame: &[u8]| copied(frame, out);
+                let note = message.note.as_deref();
+                let each = &mut |frame: &[u8]| copied(frame, note, out);
                 if self.conversations.show(message, nanos, each).is_err() {
                     self.queue.lose();
                 }

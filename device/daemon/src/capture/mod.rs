@@ -32,11 +32,12 @@ pub struct Captures {
 
 impl Captures {
     /// Records a frame that passes a port of the switch, or that leaves or reaches the adapter
-    /// behind it.
+    /// behind it. `note` returns a comment on it.
     #[inline]
-    pub fn frame(&self, port: &str, frame: &[u8]) {
+    pub fn frame(&self, port: &str, frame: &[u8], note: impl FnOnce() -> Option<String>) {
         if self.any() {
-            self.put_frame(&[port], frame, false);
+            let note = if self.is_about(port) { note() } else { None };
+            self.put_frame(&[port], frame, false, note.as_deref());
         }
     }
 
@@ -48,7 +49,7 @@ impl Captures {
 
     /// Records the frame that would have carried copied data between these ports.
     pub fn copied_frame(&self, ports: &[&str], frame: &[u8]) {
-        self.put_frame(ports, frame, true);
+        self.put_frame(ports, frame, true, None);
     }
 
     /// Returns whether a message of this length between these ports is to be recorded.
@@ -72,10 +73,16 @@ impl Captures {
     }
 
     #[cold]
-    fn put_frame(&self, ports: &[&str], frame: &[u8], copied: bool) {
+    fn put_frame(&self, ports: &[&str], frame: &[u8], copied: bool, note: Option<&str>) {
         for queue in self.queues.load().iter().filter(|queue| queue.is_about(ports)) {
-            queue.put(What::Frame { bytes: frame.into(), copied });
+            let note = note.map(Box::from);
+            queue.put(What::Frame { bytes: frame.into(), copied, note });
         }
+    }
+
+    #[cold]
+    fn is_about(&self, port: &str) -> bool {
+        self.queues.load().iter().any(|queue| queue.is_about(&[port]))
     }
 
     /// Returns the number of captures.

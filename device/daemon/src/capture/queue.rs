@@ -34,6 +34,8 @@ pub enum What {
         bytes: Box<[u8]>,
         /// True if it was never on a wire.
         copied: bool,
+        /// A comment on it.
+        note: Option<Box<str>>,
     },
     /// A message that was copied.
     Message(Arc<Exchanged>),
@@ -43,7 +45,9 @@ impl What {
     fn bytes(&self) -> usize {
         OVERHEAD
             + match self {
-                Self::Frame { bytes, .. } => bytes.len(),
+                Self::Frame { bytes, note, .. } => {
+                    bytes.len() + note.as_deref().map_or(0, str::len)
+                }
                 Self::Message(message) => message.payload.len(),
             }
     }
@@ -124,7 +128,7 @@ mod tests {
     use super::*;
 
     fn frame(len: usize) -> What {
-        What::Frame { bytes: vec![0; len].into(), copied: false }
+        What::Frame { bytes: vec![0; len].into(), copied: false, note: None }
     }
 
     #[test]

@@ -38,14 +38,14 @@ impl Watcher for Traffic {
     fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
         cut_joined(frames);
         for frame in &*frames {
-            self.captures.frame(from.function, frame.bytes());
+            self.captures.frame(from.function, frame.bytes(), || from.note(frame.bytes()));
         }
         self.faults.leaving(from, frames);
     }
 
-    fn arriving(&self, function: &str, frame: &Frame) {
+    fn arriving(&self, function: &str, frame: &Frame, note: Option<String>) {
         if let Ok(frame) = net::Frame::try_from(frame.clone()) {
-            record(&self.captures, function, &frame);
+            record(&self.captures, function, &frame, || note);
         }
     }
 

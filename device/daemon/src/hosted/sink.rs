@@ -39,6 +39,10 @@ impl FrameSink for Arc<HostedAdapter> {
         }
     }
 
+    fn note(&self, frame: &Frame) -> Option<String> {
+        self.failure.contain(|| self.adapter.note(frame)).flatten()
+    }
+
     fn has_room(&self) -> bool {
         self.failure.contain(|| self.adapter.has_frame_room()).unwrap_or(true)
     }

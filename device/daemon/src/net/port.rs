@@ -71,6 +71,9 @@ pub trait FrameSink: Send {
     /// Gives copies of a frame that the adapter is not offered to its sniffers.
     fn sniff(&self, frame: &ethernet::Frame);
 
+    /// Returns the comment of captures on a frame for the adapter.
+    fn note(&self, frame: &ethernet::Frame) -> Option<String>;
+
     /// Returns whether the adapter has room for the frames of a few messages of a trunk.
     fn has_room(&self) -> bool;
 }
@@ -156,11 +159,20 @@ pub struct Port {
     pub door_shut: bool,
 }
 
-/// Has the captures record a frame, or each of those that were joined to it.
-pub fn record(captures: &Captures, port: &str, frame: &Frame) {
+/// Has the captures record a frame, or each of those that were joined to it. `note` returns a
+/// comment on all of them.
+pub fn record(
+    captures: &Captures,
+    port: &str,
+    frame: &Frame,
+    note: impl FnOnce() -> Option<String>,
+) {
     if captures.any() {
+        let note = note();
         // A frame that cannot be cut is dropped and counted where it is sent.
-        let _dropped = each_of(frame.clone(), |frame| captures.frame(port, frame.bytes()));
+        let _dropped = each_of(frame.clone(), |frame| {
+            captures.frame(port, frame.bytes(), || note.clone());
+        });
     }
 }
 
@@ -346,7 +358,7 @@ impl Port {
         };
         for frame in frames.drain(..) {
             status.received.count(frame.count(), frame.total());
-            record(&self.captures, status.name(), &frame);
+            record(&self.captures, status.name(), &frame, || None);
             let count = frame.count();
             match vlan::enter(vlans, frame) {
                 Ok(frame) => {
@@ -371,7 +383,10 @@ impl Port {
         if !vlan::admits(&self.setup.vlans, &frame) {
             return false;
         }
-        record(&self.captures, self.status.name(), &frame);
+        let sink = self.setup.sink.as_ref();
+        record(&self.captures, self.status.name(), &frame, || {
+            sink.and_then(|sink| sink.note(frame.as_ethernet()))
+        });
         let Some(frame) = self.offer(frame) else { return false };
         let Ok(frame) = vlan::leave(&self.setup.vlans, frame) else { return false };
         let len = frame.longest();

@@ -62,6 +62,7 @@ pub(crate) struct Packet {
     /// The length of the packet before it was cut.
     pub(crate) length: u32,
     pub(crate) bytes: Vec<u8>,
+    pub(crate) comments: Vec<String>,
 }
 
 impl Packet {
@@ -77,6 +78,20 @@ impl Packet {
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+/// Reads the comments among the options of a block, which end with its length.
+fn comments(mut options: &[u8]) -> Vec<String> {
+    let mut comments = Vec::new();
+    while options.len() > 4 {
+        let (code, length) = (word(options, 0) & 0xffff, (word(options, 0) >> 16) as usize);
+        if code == 1 {
+            let text = options[4..4 + length].to_vec();
+            comments.push(String::from_utf8(text).expect("text"));
+        }
+        options = &options[4 + length.next_multiple_of(4)..];
+    }
+    comments
 }
 
 /// Reads a pcapng file. Checks that its last block reports no dropped packets.
@@ -98,6 +113,7 @@ pub(crate) fn packets(mut file: &[u8]) -> Vec<Packet> {
                 interface: interfaces[word(block, 8) as usize].clone(),
                 length: word(block, 24),
                 bytes: block[28..28 + word(block, 20) as usize].to_vec(),
+                comments: comments(&block[28 + word(block, 20).next_multiple_of(4) as usize..]),
             }),
             5 => {
                 assert_eq!(block[24..32], [0; 8], "packets were dropped");

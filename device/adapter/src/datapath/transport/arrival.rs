@@ -2,7 +2,12 @@
 
 use std::cell::Cell;
 
+use vrnic_abi::Qpn;
+
 use crate::ethernet::Frame;
+use crate::host::Host;
+use crate::objects::core::Core;
+use crate::objects::trace::Noted;
 use crate::watch::Watcher;
 
 /// The arrival of a frame.
@@ -23,11 +28,11 @@ impl<'w> Arrival<'w> {
         Self { comes_again, watcher, copies: Cell::new(0) }
     }
 
-    /// Shows a frame that the function of this name gets to the watcher. The switch shows all
-    /// others.
-    pub(crate) fn record(&self, function: &str, frame: &Frame) {
+    /// Shows a frame that an adapter gets for a QP, if that is known, to the watcher. The switch
+    /// shows all others.
+    pub(crate) fn record<H: Host>(&self, core: &Core<H>, qpn: Option<Qpn>, frame: &Frame) {
         if let Some(watcher) = self.watcher {
-            watcher.arriving(function, frame);
+            watcher.arriving(core.name(), frame, note(core, qpn, frame));
         }
     }
 
@@ -40,4 +45,9 @@ impl<'w> Arrival<'w> {
     pub(crate) fn copies(&self) -> u64 {
         self.copies.get()
     }
+}
+
+/// Returns the comment of captures on a frame that an adapter gets for a QP, if that is traced.
+pub(crate) fn note<H: Host>(core: &Core<H>, qpn: Option<Qpn>, frame: &Frame) -> Option<String> {
+    core.injection.note(core.here(), qpn?, &Noted::Frame { bytes: frame.bytes(), leaves: false })
 }

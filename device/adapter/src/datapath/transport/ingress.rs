@@ -9,7 +9,7 @@ use vrnic_roce::wire::frame::{destination, is_roce};
 use vrnic_tcp::wire::TooLong;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
-use super::arrival::Arrival;
+use super::arrival::{self, Arrival};
 use super::flow::Flow;
 use super::rules;
 use crate::ethernet::{Class, Classified, Frame, Offered};
@@ -59,13 +59,14 @@ fn offer_rdma<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arrival<'_>
     if !is_roce(frame.bytes(), &headers) {
         return offer_tcp(objects, frame, headers, arrival);
     }
-    let worker = match destination(frame.bytes(), &headers) {
+    let to = destination(frame.bytes(), &headers);
+    let worker = match to {
         Some(Qpn::MULTICAST) => Some(0),
         Some(qpn) => objects.worker_of(qpn.get().into(), may_receive),
         None => None,
     };
     let worker = worker.filter(|_| frame.longest() <= FRAME_MAX);
-    arrival.record(core.name(), &frame);
+    arrival.record(core, to.map(|qpn| qpn.get().into()), &frame);
     put(core, worker, Classified { frame, class: Class::Roce(headers) })
 }
 
@@ -105,14 +106,14 @@ fn offer_tcp<H: Host>(
         if !objects.claims.has_between(vlan, local.ip(), remote.ip()) {
             return Offered::Other(frame);
         }
-        arrival.record(core.name(), &frame);
+        arrival.record(core, None, &frame);
         core.stats().add(Counter::RxRoceDiscards, frame.count() as u64);
         return Offered::Taken;
     }
     let Some(qpn) = objects.claims.find(&Tuple { vlan, local, remote }) else {
         return Offered::Other(frame);
     };
-    arrival.record(core.name(), &frame);
+    arrival.record(core, Some(qpn), &frame);
     let classified = Classified { frame, class: Class::Segment(qpn, headers) };
     // The kernel has agreed on the length of segments for a program, and not for RDMA.
     let is_long = classified.frame.longest() > FRAME_MAX;
@@ -153,6 +154,24 @@ pub(crate) fn has_taken_over<H: Host>(objects: &Objects<H>, frame: &[u8]) -> boo
             objects.claims.find(&Tuple { vlan, local, remote }).is_some()
         }
     })
+}
+
+/// Returns the comment of captures on a frame that the switch brings, if its QP is traced. Can be
+/// called from any thread.
+pub(crate) fn note<H: Host>(objects: &Objects<H>, frame: &Frame) -> Option<String> {
+    let core = objects.core();
+    if !core.injection.is_traced() {
+        return None;
+    }
+    let headers = Headers::of(frame.bytes())?;
+    let qpn = if is_roce(frame.bytes(), &headers) {
+        destination(frame.bytes(), &headers)?.get().into()
+    } else {
+        let Flow { vlan, source: remote, destination: local, .. } =
+            Flow::of(frame.bytes(), &headers)?;
+        objects.claims.find(&Tuple { vlan, local, remote })?
+    };
+    arrival::note(core, Some(qpn), frame)
 }
 
 /// Returns the addresses of the connection of a received frame, as the receiver sees them.

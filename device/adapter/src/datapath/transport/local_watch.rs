@@ -16,6 +16,7 @@ use crate::datapath::transport::peers::Network;
 use crate::host::{CopyFault, Host};
 use crate::objects::qp::Responder;
 use crate::objects::qp::outstanding::CarriedKey;
+use crate::objects::trace::Noted;
 use crate::watch::{Exchanged, Watcher};
 
 /// Reports a message of a connected QP that the peer has executed.
@@ -92,8 +93,17 @@ fn exchanged<H: Host>(
         request,
         verdict,
         payload,
+        note: note(exchange),
     };
     watcher.exchanged(functions, exchanged);
+}
+
+/// Returns the comment of captures on a message, if one of its QPs is traced.
+fn note<H: Host>(Exchange { here, qp, send, there, .. }: &Exchange<'_, '_, H>) -> Option<String> {
+    let of = Noted::Copy { index: send.index };
+    let own = here.core.injection.note(here.core.here(), qp.qpn, &of);
+    let core = there.turn.core;
+    own.or_else(|| core.injection.note(core.here(), there.qp.qpn, &Noted::CopyOfPeer))
 }
 
 /// Reads the bytes of a message from the requester's memory, where they were read or written.

@@ -118,7 +118,8 @@ fn sender<'a, H: Host>(core: &'a Core<H>, qpn: Qpn, frames: &[Frame]) -> Sender<
             core.injection.trace(core.here(), qpn, Step::packet(frame.bytes(), true));
         }
     }
-    Sender { function: core.name(), mac: core.mac(), qpn, has_rules }
+    let trace = has_rules.then(|| (&core.injection, core.here()));
+    Sender { function: core.name(), mac: core.mac(), qpn, has_rules, trace }
 }
 
 impl<H: Host> Default for Fabric<H> {

@@ -30,7 +30,7 @@ impl Watcher for Counter {
     fn leaving(&self, _from: &Sender<'_>, frames: &mut Vec<Frame>) {
         self.0.fetch_add(frames.len(), Ordering::Relaxed);
     }
-    fn arriving(&self, _function: &str, _frame: &Frame) {}
+    fn arriving(&self, _function: &str, _frame: &Frame, _note: Option<String>) {}
     fn wants(&self, _functions: [&str; 2], _length: u64) -> bool {
         false
     }

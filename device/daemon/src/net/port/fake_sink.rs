@@ -69,6 +69,10 @@ impl FrameSink for FakeSink {
         self.sniffed.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn note(&self, _frame: &ethernet::Frame) -> Option<String> {
+        None
+    }
+
     fn has_room(&self) -> bool {
         (self.has_room)()
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
+use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Transmit};
 use vrnic_roce::responder::Reply;
@@ -224,6 +225,11 @@ impl<H: Host> Sending<'_, '_, H> {
             Ok(())
         });
         sender.outbox = outbox;
+        if here.core.injection.looks_at(Site::Packet) {
+            // CAST: the name of a work request is its index, of 32 bits.
+            let index = transmit.id as u32;
+            here.core.injection.trace_packet(here.faults_here(), qp.qpn, index, transmit.head.psn);
+        }
         here.slice.charge(cost::PACKET);
         here.slice.charge_copy(length as u64);
         here.moved(length as u64);

@@ -60,7 +60,7 @@ pub(crate) fn take<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arriva
     if arrival.comes_again && !selected.is_trapped {
         return Offered::Other(frame);
     }
-    arrival.record(core.name(), &frame);
+    arrival.record(core, None, &frame);
     arrival.add_copies(copy(objects, &own) + selected.targets.len() as u64);
     for Target { qpn, worker } in selected.targets {
         let is_queued = core.put_frame(worker, classified(&own, qpn));
