@@ -161,6 +161,9 @@ bitflags! {
         const FLUSH_GLOBAL = 1 << 8;
         /// `IB_ACCESS_FLUSH_PERSISTENT`: a QP can have it, but no region gives it.
         const FLUSH_PERSISTENT = 1 << 9;
+        /// `IB_ACCESS_RELAXED_ORDERING`: rules for faults may select such regions. It has no other
+        /// effect.
+        const RELAXED_ORDERING = 1 << 20;
     }
 }
 

@@ -27,9 +27,9 @@ use crate::rdma::{
     umem::Umem,
 };
 
-/// Rights that are hints, which may be ignored (`IB_ACCESS_OPTIONAL`), and
-/// `IB_ACCESS_HUGETLB`, which is one for paging on demand.
-const HINTS: u32 = 0x3ff0_0000 | 1 << 7;
+/// Rights that are hints, which may be ignored (`IB_ACCESS_OPTIONAL` without
+/// `IB_ACCESS_RELAXED_ORDERING`), and `IB_ACCESS_HUGETLB`, which is one for paging on demand.
+const HINTS: u32 = 0x3fe0_0000 | 1 << 7;
 
 /// The adapter's part of a region.
 pub(crate) struct Mr {

@@ -3,7 +3,8 @@
  * until an adapter moves bytes in another order. Queue pairs of the process move data between two
  * memories.
  *
- * usage: mistakes last-byte|flag|reuse [ROUNDS]  ends with 1 if any round found wrong data
+ * usage: mistakes last-byte|flag|reuse [ROUNDS [relaxed]]  ends with 1 if any round found wrong data; with `relaxed`
+ * the memory that is written has IBV_ACCESS_RELAXED_ORDERING
  */
 #include <stdbool.h>
 #include "side.h"
@@ -19,14 +20,14 @@ struct rig {
 
 static struct rig rig;
 
-static void open_rig(void)
+static void open_rig(int more)
 {
 	struct ibv_context *context = open_device();
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 
 	need(pd != NULL, "ibv_alloc_pd");
 	rig.from_mr = ibv_reg_mr(pd, rig.from, SIZE, RIGHTS);
-	rig.to_mr = ibv_reg_mr(pd, rig.to, SIZE, RIGHTS);
+	rig.to_mr = ibv_reg_mr(pd, rig.to, SIZE, RIGHTS | more);
 	need(rig.from_mr && rig.to_mr, "ibv_reg_mr");
 	for (int nth = 0; nth < 2; nth++) {
 		rig.a[nth] = open_side(context, pd);
@@ -120,7 +121,7 @@ int main(int argc, char **argv)
 			round = mistakes[nth].round;
 	errno = EINVAL;
 	need(round && rounds > 0, "the name of a mistake, and the number of rounds");
-	open_rig();
+	open_rig(argc > 3 && strcmp(argv[3], "relaxed") == 0 ? IBV_ACCESS_RELAXED_ORDERING : 0);
 	for (int nth = 0; nth < rounds; nth++) {
 		unsigned char value = 1 + nth % 255;
 

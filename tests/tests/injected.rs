@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         Case::new("the_last_byte_is_not_the_end", |pair| mistake(pair, "last-byte")),
         Case::new("a_flag_of_another_connection_overtakes", |pair| mistake(pair, "flag")),
         Case::new("a_buffer_is_used_again_too_early", |pair| mistake(pair, "reuse")),
+        Case::new("a_rule_concerns_regions_of_relaxed_order_alone", relaxed),
     ];
     let daemon = rules::arguments();
     let options = Options { daemon, guest_faults: true, ..Options::default() };
@@ -291,6 +292,16 @@ fn mistake(pair: &mut Pair, name: &str) -> Result<()> {
     proved(pair, 1)?;
     let text = said(&output);
     ensure!(output.code == 1 && text.contains("found wrong data"), "not found: {quiet} {text}");
+    over(pair)
+}
+
+/// A program works by luck with memory of the usual order, and not with memory of relaxed order.
+fn relaxed(pair: &mut Pair) -> Result<()> {
+    arm(pair, "disorder function=a opcode=write seed=7 relaxed=yes")?;
+    pair.a.check("vrnic_mistakes last-byte 300", SHORT_TIMEOUT)?;
+    let output = pair.a.agent().run("vrnic_mistakes last-byte 300 relaxed", SHORT_TIMEOUT)?;
+    proved(pair, 1)?;
+    ensure!(output.code == 1 && said(&output).contains("found wrong data"), "{}", said(&output));
     over(pair)
 }
 

@@ -31,9 +31,9 @@ pub(crate) enum Fault {
     /// fail-device pause=TIME.
     ///
     /// Fields: function=NAME, qp=NUMBER, opcode=NAME, psn=NUMBER, event=NAME, cq=NUMBER,
-    /// vector=NUMBER, command=NAME, nth=NUMBER and every=NUMBER select; prob=CHANCE and seed=NUMBER
-    /// hit some of these; times=HITS, after=TIME and for=TIME bound the rule. Times are written
-    /// like 20us, 5ms or 3s.
+    /// vector=NUMBER, command=NAME, relaxed=yes|no, nth=NUMBER and every=NUMBER select; prob=CHANCE
+    /// and seed=NUMBER hit some of these; times=HITS, after=TIME and for=TIME bound the rule. Times
+    /// are written like 20us, 5ms or 3s.
     Add {
         /// The action and its fields
         #[arg(required = true, value_name = "WORD")]

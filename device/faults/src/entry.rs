@@ -74,12 +74,13 @@ impl Entry {
 
     /// Returns whether the filter selects a thing. The n-th is chosen later, among these.
     fn selects(&self, subject: &Subject<'_>) -> bool {
-        let Filter { function, qp, opcode, psn, number, .. } = &self.rule.filter;
+        let Filter { function, qp, opcode, psn, relaxed, number, .. } = &self.rule.filter;
         self.rule.action.site() == subject.site
             && function.as_deref().is_none_or(|function| function == subject.function)
             && qp.is_none_or(|qp| qp == subject.qp)
             && (opcode.is_none() || *opcode == subject.opcode)
             && (psn.is_none() || *psn == subject.psn)
+            && relaxed.is_none_or(|relaxed| relaxed == subject.relaxed)
             && (number.is_none() || *number == subject.number)
     }
 

@@ -64,6 +64,8 @@ pub struct Filter {
     pub opcode: Option<Opcode>,
     /// The sequence number, which packets of RoCE alone have.
     pub psn: Option<Psn>,
+    /// True for messages to regions alone that allow any order of writes, false for others.
+    pub relaxed: Option<bool>,
     /// The number of the completion queue, or of the interrupt's vector.
     pub number: Option<u32>,
     /// The n-th of each QP, from 1, among those that the fields above select.

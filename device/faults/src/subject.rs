@@ -20,6 +20,8 @@ pub struct Subject<'a> {
     pub opcode: Option<Opcode>,
     /// The sequence number of a packet of RoCE.
     pub psn: Option<Psn>,
+    /// True for a message to regions alone that allow any order of writes.
+    pub relaxed: bool,
     /// The number of the completion queue, or of the interrupt's vector.
     pub number: Option<u32>,
 }
@@ -28,7 +30,8 @@ impl<'a> Subject<'a> {
     /// Returns a thing with this place and function, and no other field.
     #[must_use]
     pub const fn new(site: Site, function: &'a str) -> Self {
-        Self { site, function, qp: Qpn::new(0), opcode: None, psn: None, number: None }
+        let (qp, relaxed) = (Qpn::new(0), false);
+        Self { site, function, qp, opcode: None, psn: None, relaxed, number: None }
     }
 }
 

@@ -191,6 +191,13 @@ impl Rule {
                 self.filter.opcode = Some(opcode(site, value).ok_or_else(|| wrong(expected))?);
             }
             "psn" => self.filter.psn = Some(Psn::new(short()?)),
+            "relaxed" => {
+                self.filter.relaxed = match value {
+                    "yes" => Some(true),
+                    "no" => Some(false),
+                    _ => return Err(wrong("yes or no is expected")),
+                };
+            }
             "cq" | "vector" => self.filter.number = Some(word()?),
             "nth" => self.filter.nth = Some(from_one()?),
             "every" => self.filter.every = Some(from_one()?),
@@ -310,7 +317,8 @@ impl Action {
         fields.extend(site.has_qp().then_some("qp"));
         let selects: &[&str] = match site {
             Site::Packet => &["opcode", "psn"],
-            Site::Request | Site::Message | Site::Copy | Site::Completion => &["opcode"],
+            Site::Request | Site::Message | Site::Completion => &["opcode"],
+            Site::Copy => &["opcode", "relaxed"],
             Site::Entry => &["cq"],
             Site::Event => &["event", "cq"],
             Site::Interrupt => &["vector"],
@@ -332,7 +340,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.action.fmt(f)?;
         let site = self.action.site();
-        let Filter { function, qp, opcode, psn, number, nth, every } = &self.filter;
+        let Filter { function, qp, opcode, psn, relaxed, number, nth, every } = &self.filter;
         field(f, "function", function.as_ref())?;
         field(f, "qp", qp.map(Qpn::get))?;
         let opcode_field = match site {
@@ -342,6 +350,7 @@ impl fmt::Display for Rule {
         };
         field(f, opcode_field, *opcode)?;
         field(f, "psn", psn.map(Psn::get))?;
+        field(f, "relaxed", relaxed.map(|relaxed| if relaxed { "yes" } else { "no" }))?;
         field(f, if site == Site::Interrupt { "vector" } else { "cq" }, *number)?;
         field(f, "nth", *nth)?;
         field(f, "every", *every)?;

@@ -424,8 +424,9 @@ fn any_filter(site: Site) -> impl Strategy<Value = Filter> {
         proptest::option::of(any::<u32>()),
         option((1..u64::MAX).boxed()),
         any::<bool>(),
+        proptest::option::of(any::<bool>()),
     );
-    fields.prop_map(move |(function, [qp, psn], opcode, number, count, each)| {
+    fields.prop_map(move |(function, [qp, psn], opcode, number, count, each, relaxed)| {
         let has_qp = !matches!(site, Site::Interrupt | Site::Command | Site::State);
         let has_number = matches!(site, Site::Entry | Site::Event | Site::Interrupt);
         let count = count.filter(|_| site != Site::State);
@@ -434,6 +435,7 @@ fn any_filter(site: Site) -> impl Strategy<Value = Filter> {
             qp: qp.filter(|_| has_qp).map(|number| Qpn::new(number as u32)),
             opcode,
             psn: psn.filter(|_| site == Site::Packet).map(|number| Psn::new(number as u32)),
+            relaxed: relaxed.filter(|_| site == Site::Copy),
             number: number.filter(|_| has_number),
             nth: count.filter(|_| !each),
             every: count.filter(|_| each),

@@ -15,5 +15,7 @@ pub(crate) const PAGES_PAUSE: Duration = Duration::from_micros(100);
 /// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer
 /// used.
 pub(crate) const MAX_KEY_WAITS: u32 = 16;
+/// Time between two parts of a message whose blocks come in another order.
+pub(crate) const BLOCKS_PAUSE: Duration = Duration::from_micros(20);
 /// Number of members of a multicast group that are looked up at once.
 pub(crate) const MEMBERS_AT_ONCE: usize = 64;

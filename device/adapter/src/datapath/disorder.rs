@@ -1,4 +1,4 @@
-//! The order in which the blocks of a copied message become visible, if a rule for faults changes
+//! The order in which the blocks of a message become visible, if a rule for faults changes
 //! it. No standard promises more than that all bytes are there when the message has completed.
 
 /// The bytes of a block.
@@ -25,6 +25,11 @@ impl Disorder {
             step += 1;
         }
         Self { step, start, blocks, length }
+    }
+
+    /// Returns the bytes of the block that comes at this place of the order, if there is one.
+    pub(crate) fn at(&self, place: u64) -> Option<[u64; 2]> {
+        (place < self.blocks && self.length > 0).then(|| self.block(place))
     }
 
     /// Returns the bytes of the block that comes at this place of the order: from and to.

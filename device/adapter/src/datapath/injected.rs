@@ -4,11 +4,9 @@ use std::ops::Range;
 
 use vrnic_abi::Qpn;
 use vrnic_abi::cq::{self, Status};
-use vrnic_abi::sq::Class;
 use vrnic_roce::time::rnr_delay;
 use vrnic_roce::wire::syndrome::RnrTimer;
 
-use super::disorder::Disorder;
 use super::there::There;
 use super::turn::TurnContext;
 use crate::host::Host;
@@ -20,22 +18,6 @@ use crate::requests::wqe::SendWqe;
 #[cold]
 pub(crate) fn loses<H: Host>(here: &TurnContext<'_, H>, qpn: Qpn, send: &SendWqe) -> bool {
     here.core.injection.loses(here.faults_here(), qpn, send)
-}
-
-/// Returns the order in which the bytes of a copied message become visible, if a rule changes it.
-#[cold]
-pub(crate) fn order<H: Host>(
-    here: &TurnContext<'_, H>,
-    qpn: Qpn,
-    send: &SendWqe,
-    begins: bool,
-) -> Option<Disorder> {
-    let moves = matches!(send.opcode.info().class, Class::Send | Class::Write | Class::Read);
-    if send.length == 0 || !moves {
-        return None;
-    }
-    let seed = here.core.injection.order(here.faults_here(), qpn, send, begins)?;
-    Some(Disorder::new(send.length, seed))
 }
 
 /// Passes the bytes of a message that were copied to the trace.

@@ -225,6 +225,11 @@ impl<'a> SgList<'a> {
         self.one_touch
     }
 
+    /// Returns whether it is memory of regions alone that allow any order of writes.
+    pub(crate) fn is_relaxed(&self) -> bool {
+        !self.windows.is_empty() && self.windows.iter().all(|piece| piece.window.relaxed())
+    }
+
     /// Sets the side to inline data.
     pub fn set_inline(&mut self, data: &'a [u8]) {
         self.inline = Some(data);

@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vrnic_abi::cq;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::{Eqn, Qpn};
+use vrnic_abi::{Eqn, Qpn, cq, sq};
 use vrnic_faults::{
     Action, Concern, Hit, Listed, Opcode, Refused, Rule, RuleId, Rules, Site, State, Subject,
 };
@@ -24,6 +23,8 @@ use crate::requests::wqe::SendWqe;
 
 /// The most events, and the most interrupts, that wait. Further ones are lost.
 const MAX_LATE: usize = 4096;
+/// The most messages of packets whose bytes wait. Further ones have the usual order.
+const MAX_WINDOWS: usize = 256;
 
 /// The faults of an adapter.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct Injection {
     /// True if the order of a message may be known.
     ordering: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// A reference for each message of packets whose bytes wait.
+    tickets: Arc<()>,
 }
 
 /// The decisions that are still needed, and the things that wait.
@@ -169,7 +172,8 @@ impl Injection {
         let [permits, any, pausing, ordering] = [(); 4].map(|()| AtomicBool::new(false));
         let (concern, rules) = (rules.concern(function), Arc::clone(rules));
         let (trace, waiting) = (Trace::new(&rules, &concern), Mutex::default());
-        Self { rules, concern, trace, permits, any, pausing, ordering, waiting }
+        let tickets = Arc::default();
+        Self { rules, concern, trace, permits, any, pausing, ordering, waiting, tickets }
     }
 
     /// Returns whether a rule or the trace looks at this place.
@@ -350,25 +354,26 @@ impl Injection {
 
     /// Returns the seed of the order in which the bytes of a copied message become visible, if a
     /// rule changes it. A message that is passed again has the same order. One that has begun
-    /// without a rule keeps the usual order.
+    /// without a rule keeps the usual order. `relaxed` returns whether all regions to which it goes
+    /// allow that, or `None` if it is not decided on, because it has begun or is refused.
     #[cold]
     pub(crate) fn order(
         &self,
         here: Here<'_>,
         qpn: Qpn,
         send: &SendWqe,
-        begins: bool,
+        relaxed: impl FnOnce() -> Option<bool>,
     ) -> Option<u64> {
         let (key, wr_id) = ((qpn, send.index), send.wr_id);
         let known = self.waiting.lock().orders.get(&key).copied();
         if let Some(known) = known.filter(|known| known.wr_id == wr_id) {
             return known.seed;
         }
-        if !begins || !self.concern.rules_look_at(Site::Copy) {
+        if !self.concern.rules_look_at(Site::Copy) {
             return None;
         }
-        let opcode = Some(Opcode::Request(send.opcode));
-        let subject = Subject { opcode, ..here.of_qp(Site::Copy, qpn) };
+        let (relaxed, opcode) = (relaxed()?, Some(Opcode::Request(send.opcode)));
+        let subject = Subject { opcode, relaxed, ..here.of_qp(Site::Copy, qpn) };
         let hit = self.rules_hit(&subject, here.now);
         let seed = hit.filter(|hit| hit.action == Action::Disorder).map(|hit| hit.random);
         let mut is_known = false;
@@ -381,6 +386,30 @@ impl Injection {
         self.ordering.store(true, Ordering::Relaxed);
         // Without the memory of its order, a message could not continue in it.
         seed.filter(|_| is_known)
+    }
+
+    /// Decides on a message of packets that begins to arrive. Returns `None` if no rule looks at
+    /// the order of bytes, and `Some(None)` if it has the usual order. Otherwise it returns the
+    /// seed of the order, and a ticket for the memory in which its bytes wait. `relaxed` is as for
+    /// [`Self::order`].
+    #[cold]
+    pub(crate) fn order_of_packets(
+        &self,
+        here: Here<'_>,
+        qpn: Qpn,
+        opcode: sq::Opcode,
+        relaxed: impl FnOnce() -> Option<bool>,
+    ) -> Option<Option<(u64, Arc<()>)>> {
+        if !self.concern.rules_look_at(Site::Copy) {
+            return None;
+        }
+        let (relaxed, opcode) = (relaxed()?, Some(Opcode::Request(opcode)));
+        let subject = Subject { opcode, relaxed, ..here.of_qp(Site::Copy, qpn) };
+        let hit = self.rules_hit(&subject, here.now);
+        let hit = hit.filter(|hit| hit.action == Action::Disorder);
+        // The adapter has one reference itself.
+        let room = Arc::strong_count(&self.tickets) <= MAX_WINDOWS;
+        Some(hit.filter(|_| room).map(|hit| (hit.random, Arc::clone(&self.tickets))))
     }
 
     /// Returns whether a message may have an order of its own, or is traced.

@@ -14,6 +14,7 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 
 use super::differences::{Differences, Fault};
 use super::paired::{RefusedMessage, Rules};
+use crate::datapath::constants::BLOCKS_PAUSE;
 use crate::datapath::disorder::{BLOCK_LEN, MAX_BLOCKS};
 use crate::datapath::injected;
 use crate::datapath::local_wr::{self, Settled};
@@ -34,9 +35,6 @@ use crate::objects::qp::{Ended, KeyWait, Keys, Qp, Readers, Requester, Responder
 use crate::requests::wqe::Malformed;
 use crate::stats::Counter;
 use crate::watch::Watcher;
-
-/// The time between two parts of a message whose blocks come in another order.
-const BLOCKS_PAUSE: Duration = Duration::from_micros(20);
 
 /// The result of one step of an entry.
 pub(super) enum Step {
@@ -197,32 +195,31 @@ impl<H: Host> Work<'_, H> {
         // All bytes were moved before the wait.
         let from = if waited { send.length } else { *done };
         let budget = fault.map_or(self.budget, |fault| fault.budget(self.budget));
-        let may_order = self.here.core.injection.may_order();
-        let disorder = if may_order {
-            injected::order(&self.here, self.qp.qpn, send, from == 0)
-        } else {
-            None
-        };
-        // Blocks are whole, and few come at a time.
-        let budget = match disorder {
-            Some(_) if budget > 0 => BLOCK_LEN * MAX_BLOCKS,
-            _ => budget,
-        };
-        let end = send.length.min(from.saturating_add(budget));
-        self.budget = self.budget.saturating_sub(end - from);
-        let exchange = Exchange {
+        let mut exchange = Exchange {
             here: &self.here,
             qp: self.qp,
             send,
             raw: self.batch.entry(place),
             there,
             from,
-            to: Cell::new(end),
+            to: Cell::new(from),
             message: self.requester.message(send.index),
             max_rd_atomic: self.requester.config.max_rd_atomic,
             keys,
-            disorder,
+            disorder: None,
         };
+        let may_order = self.here.core.injection.may_order();
+        if may_order {
+            exchange.disorder = exchange.order(responder);
+        }
+        // Blocks are whole, and few come at a time.
+        let budget = match exchange.disorder {
+            Some(_) if budget > 0 => BLOCK_LEN * MAX_BLOCKS,
+            _ => budget,
+        };
+        let end = send.length.min(from.saturating_add(budget));
+        self.budget = self.budget.saturating_sub(end - from);
+        exchange.to.set(end);
         let moved = if fault == Some(Fault::Refused) {
             Err(exchange.refused_as_invalid())
         } else if !waited {
@@ -243,7 +240,7 @@ impl<H: Host> Work<'_, H> {
             }
             if moved.as_ref().map_or_else(Stop::is_failure, |_| has_moved) {
                 self.here.core.injection.end_order(self.qp.qpn, send);
-            } else if disorder.is_some() && !has_moved {
+            } else if exchange.disorder.is_some() && !has_moved {
                 self.requester.not_before = Some(self.here.now().plus(BLOCKS_PAUSE));
             }
         }

@@ -158,6 +158,33 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         self.to.get() == self.send.length
     }
 
+    /// Returns the order in which the bytes become visible, if a rule for faults changes it.
+    #[cold]
+    pub(crate) fn order(&self, responder: &mut Responder) -> Option<Disorder> {
+        let Self { here, qp, send, from, .. } = *self;
+        let moves = matches!(send.opcode.info().class, Class::Send | Class::Write | Class::Read);
+        if send.length == 0 || !moves {
+            return None;
+        }
+        let relaxed = || if from == 0 { self.is_relaxed(responder) } else { None };
+        let seed = here.core.injection.order(here.faults_here(), qp.qpn, send, relaxed)?;
+        Some(Disorder::new(send.length, seed))
+    }
+
+    /// Returns whether all regions to which the message goes allow any order of writes, or `None`
+    /// if it is refused.
+    fn is_relaxed(&self, responder: &mut Responder) -> Option<bool> {
+        let mut target = SgList::default();
+        if self.send.opcode.info().class == Class::Read {
+            self.add_sink(&mut target).ok()?;
+        } else {
+            let inbound = self.inbound(Operation::of(self.send)?);
+            let find = || responder::find(self.there, responder, &inbound, &mut target);
+            self.there.act(find).ok()?;
+        }
+        Some(target.is_relaxed())
+    }
+
     /// Executes a SEND or a WRITE, whose bytes go from the requester to the responder.
     #[inline]
     fn push(&self, responder: &mut Responder, operation: Operation) -> Result<Option<Ended>, Stop> {

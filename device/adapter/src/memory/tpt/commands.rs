@@ -266,7 +266,8 @@ impl Tpt {
         self.is_of(user)?;
         let id = slot.back.cold.lock().command;
         let (table, mtt) = (mr.table, &self.mtt);
-        let window = Window { table, offset, one_touch: false, mtt, held: PhantomData };
+        let (one_touch, relaxed) = (false, false);
+        let window = Window { table, offset, one_touch, relaxed, mtt, held: PhantomData };
         Ok(Named { data: Piece { window, len: range.len }, id })
     }
 

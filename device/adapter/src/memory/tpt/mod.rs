@@ -71,6 +71,7 @@ pub struct Window<'a> {
     table: Table,
     offset: u64,
     one_touch: bool,
+    relaxed: bool,
     mtt: &'a Mtt,
     held: PhantomData<&'a ()>,
 }
@@ -78,7 +79,8 @@ pub struct Window<'a> {
 impl<'a> Window<'a> {
     /// Returns a window of guest memory from `addr` on, without a key.
     fn physical(addr: GuestAddr, mtt: &'a Mtt) -> Self {
-        Self { table: Table::run(addr), offset: 0, one_touch: false, mtt, held: PhantomData }
+        let (table, one_touch, relaxed) = (Table::run(addr), false, false);
+        Self { table, offset: 0, one_touch, relaxed, mtt, held: PhantomData }
     }
 
     /// Returns the contiguous memory from byte `at` of the window on, up to `len` bytes.
@@ -102,6 +104,18 @@ impl<'a> Window<'a> {
     pub fn one_touch(&self) -> bool {
         self.one_touch
     }
+
+    /// Returns whether its region allows any order of writes (`IBV_ACCESS_RELAXED_ORDERING`).
+    #[must_use]
+    pub fn relaxed(&self) -> bool {
+        self.relaxed
+    }
+}
+
+/// Returns whether a region allows any order of writes.
+#[inline]
+const fn is_relaxed(mr: &Mr) -> bool {
+    mr.access.contains(Access::RELAXED_ORDERING)
 }
 
 /// The use of a key by a message of a peer.
@@ -399,8 +413,8 @@ impl Tpt {
             return Err(Denied::Rights);
         }
         self.is_of(user)?;
-        let Mr { table, .. } = mr;
-        Ok(Window { table, offset, one_touch: false, mtt: &self.mtt, held: PhantomData })
+        let (Mr { table, .. }, one_touch, relaxed) = (mr, false, is_relaxed(&mr));
+        Ok(Window { table, offset, one_touch, relaxed, mtt: &self.mtt, held: PhantomData })
     }
 
     /// Returns a window from an address on, without a key and a check.
@@ -441,6 +455,7 @@ impl Tpt {
             let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
             self.touch(slot, key, Message { qpn: user.qpn, number })?;
         }
-        Ok(Window { table, offset, one_touch, mtt: &self.mtt, held: PhantomData })
+        let relaxed = is_relaxed(&mr);
+        Ok(Window { table, offset, one_touch, relaxed, mtt: &self.mtt, held: PhantomData })
     }
 }

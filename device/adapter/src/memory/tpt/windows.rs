@@ -157,7 +157,8 @@ fn view(region: &Entry, user: User, wanted: &Binding) -> Result<Mr, Denied> {
     if !mr.access.contains(Access::MW_BIND) || mr.one_touch {
         return Err(Denied::NotBindable);
     }
-    let access = wanted.access & (REMOTE | Access::ZERO_BASED);
+    let of_region = mr.access & Access::RELAXED_ORDERING;
+    let access = wanted.access & (REMOTE | Access::ZERO_BASED) | of_region;
     let iova = if access.contains(Access::ZERO_BASED) { 0 } else { wanted.addr };
     let Binding { length, one_touch, .. } = *wanted;
     Ok(Mr { kind: Kind::Window, one_touch, access, iova, length, offset, ..mr })

@@ -16,6 +16,7 @@
 //! | [`outstanding`] | work requests that were taken off a send queue and are not completed |
 //! | [`posted_reads`] | READs that were posted together |
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
+//! | `held`, `window` | frames that wait for earlier ones; bytes that become visible in another order |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
 //! | `waits` | the waits of that connection for its guest |
@@ -28,6 +29,7 @@
 mod ahead;
 pub mod ends;
 mod halves;
+pub(crate) mod held;
 pub mod lifecycle;
 pub mod open_reads;
 pub mod outstanding;
@@ -42,6 +44,7 @@ pub mod switched;
 pub mod toe;
 pub mod transitions;
 pub(crate) mod waits;
+pub(crate) mod window;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vrnic_packet::{Headers, Nanos};
+use vrnic_packet::Nanos;
 use vrnic_roce::admission::Admission;
 use vrnic_roce::congestion::Notifier;
 use vrnic_roce::requester::{self, Requester};
@@ -18,7 +18,9 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_tcp::{Budget, Rest, Share};
 
 use super::SendRing;
+use super::held::Held;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
+use super::window::Window;
 use crate::ethernet::{Frame, Parsed};
 
 /// Time for which a QP without work keeps the memory for its work requests.
@@ -136,6 +138,8 @@ pub struct Receiver {
     share: Share,
     /// The memory for the READs and atomics of the peer.
     resources: Share,
+    /// The message in progress, if a rule for faults looks at the order of its bytes.
+    pub(crate) window: Option<Box<Window>>,
 }
 
 /// The protocol of a receiving half.
@@ -161,6 +165,7 @@ impl Receiver {
             count: 0,
             share: Share::leaving(Rest::Quarter, memory),
             resources: Share::of(memory),
+            window: None,
         }
     }
 
@@ -190,6 +195,11 @@ impl Receiver {
         reserved
     }
 
+    /// Returns whether packets must wait until earlier bytes have become visible.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.window.as_ref().is_some_and(|window| window.closing.is_some())
+    }
+
     /// Returns whether answers of the peer's READs have not been sent.
     #[must_use]
     pub fn is_reading(&self) -> bool {
@@ -201,7 +211,7 @@ impl Receiver {
     #[must_use]
     pub(crate) fn keep(&mut self, slot: Slot, packet: Parsed<'_>) -> bool {
         let first = if self.held.is_empty() { HELD_TABLE } else { 0 };
-        if !self.share.take(first + memory(packet.frame)) {
+        if !self.share.take(first + Held::memory(packet.frame)) {
             if let Engine::Reliable(engine) = &mut self.engine {
                 engine.lose(slot);
             }
@@ -211,10 +221,9 @@ impl Receiver {
             self.held.resize_with(SLOTS, || None);
         }
         if let Some(place) = self.held.get_mut(slot.index()) {
-            self.share.give_back(place.as_deref().map_or(0, |held| memory(&held.frame)));
+            self.share.give_back(place.as_deref().map_or(0, Held::bytes));
             self.count += u32::from(place.is_none());
-            let Parsed { frame, headers } = packet;
-            *place = Some(Box::new(Held { frame: frame.compact(), headers }));
+            *place = Some(Box::new(Held::of(packet)));
         }
         true
     }
@@ -222,7 +231,7 @@ impl Receiver {
     /// Removes the frame in a slot, and returns it.
     pub(crate) fn take(&mut self, slot: Slot) -> Option<Box<Held>> {
         let held = self.held.get_mut(slot.index())?.take()?;
-        self.share.give_back(memory(&held.frame));
+        self.share.give_back(held.bytes());
         self.count -= 1;
         Some(held)
     }
@@ -252,23 +261,4 @@ impl Receiver {
     pub const fn stores(&self) -> bool {
         !self.held.is_empty()
     }
-}
-
-/// A frame that waits for an earlier one.
-#[derive(Debug)]
-pub(crate) struct Held {
-    frame: Frame,
-    headers: Headers,
-}
-
-impl Held {
-    /// Returns the frame as it arrived.
-    pub(crate) fn parsed(&self) -> Parsed<'_> {
-        Parsed { frame: &self.frame, headers: self.headers }
-    }
-}
-
-/// Returns the number of bytes of memory that a frame takes while it is held.
-fn memory(frame: &Frame) -> usize {
-    size_of::<Held>() + frame.bytes().len()
 }

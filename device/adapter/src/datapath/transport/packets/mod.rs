@@ -12,6 +12,7 @@
 //! | [`arrivals`] | delivery of a frame to a QP |
 //! | [`message`] | messages, translated between work requests, the engine and the responder |
 //! | `requests` | execution of the peer's requests |
+//! | `late` | requests whose bytes become visible in another order, because of a rule for faults |
 //! | `answers` | answers of the peer |
 //! | `datagrams` | datagrams in both directions |
 //! | [`turn`] | a turn of a QP: answers, requests, completions |
@@ -25,6 +26,7 @@ pub(crate) mod connect;
 mod counts;
 pub(crate) mod datagrams;
 mod frames;
+mod late;
 pub(crate) mod message;
 mod requests;
 mod take;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use vrnic_abi::qp::Type;
+use vrnic_faults::Site;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Ecn;
 use vrnic_roce::Discard;
@@ -21,7 +22,9 @@ use crate::datapath::transport::peers::Network;
 use crate::ethernet::Parsed;
 use crate::host::Host;
 use crate::objects::core::Core;
+use crate::objects::qp::held::Held;
 use crate::objects::qp::remote::{Engine, Receiver, Way};
+use crate::objects::qp::window::Placing;
 use crate::objects::qp::{Ended, Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -87,11 +90,11 @@ pub(super) fn receive<H: Host>(
 }
 
 /// The receiving half of a QP in progress.
-struct Half<'a, H: Host> {
-    core: &'a Arc<Core<H>>,
-    qp: &'a Arc<Qp<H>>,
-    responder: &'a mut Responder,
-    slice: &'a Slice<'a, H>,
+pub(super) struct Half<'a, H: Host> {
+    pub(super) core: &'a Arc<Core<H>>,
+    pub(super) qp: &'a Arc<Qp<H>>,
+    pub(super) responder: &'a mut Responder,
+    pub(super) slice: &'a Slice<'a, H>,
 }
 
 impl<H: Host> Half<'_, H> {
@@ -106,6 +109,10 @@ impl<H: Host> Half<'_, H> {
             };
         }
         self.notify(receiver, received);
+        if let Some(window) = receiver.window.as_deref_mut().filter(|it| it.closing.is_some()) {
+            let waits = window.wait(Box::new(Held::of(received.arrived)));
+            return if waits { Ok(()) } else { Err(Discard::Early) };
+        }
         let result = self.packet(receiver, received).and_then(|()| self.held(receiver));
         if receiver.stores() {
             receiver.discard();
@@ -114,8 +121,9 @@ impl<H: Host> Half<'_, H> {
     }
 
     /// Executes the held packets that follow.
-    fn held(&mut self, receiver: &mut Receiver) -> Result<(), Discard> {
-        while let Engine::Reliable(engine) = &mut receiver.engine
+    pub(super) fn held(&mut self, receiver: &mut Receiver) -> Result<(), Discard> {
+        while !receiver.is_closing()
+            && let Engine::Reliable(engine) = &mut receiver.engine
             && let Some(slot) = engine.next_held()
         {
             let Some(held) = receiver.take(slot) else { break };
@@ -148,17 +156,15 @@ impl<H: Host> Half<'_, H> {
         }
     }
 
-    fn packet(&mut self, receiver: &mut Receiver, received: &Received<'_>) -> Result<(), Discard> {
+    pub(super) fn packet(
+        &mut self,
+        receiver: &mut Receiver,
+        received: &Received<'_>,
+    ) -> Result<(), Discard> {
         let Received { arrived, packet, .. } = received;
         match &mut receiver.engine {
             Engine::Reliable(engine) => match engine.receive(packet)? {
-                Step::Execute(arrival) => {
-                    let result = self.execute(&arrival, packet.payload);
-                    let nak = engine.end(verdict(result));
-                    if let (Some(_), Err(refusal)) = (nak, result) {
-                        self.fail(refusal);
-                    }
-                }
+                Step::Execute(arrival) => return self.request(receiver, received, &arrival),
                 Step::Keep(slot) => {
                     let kept = receiver.keep(slot, *arrived);
                     return if kept { Ok(()) } else { Err(Discard::Early) };
@@ -168,7 +174,7 @@ impl<H: Host> Half<'_, H> {
             },
             Engine::Unreliable(engine) => {
                 let arrival = engine.receive(packet)?;
-                let result = self.execute(&arrival, packet.payload);
+                let result = self.execute(&arrival, packet.payload, false);
                 engine.end(verdict(result));
                 // An error of the receiver itself is reported to the receiver. In other cases no QP
                 // answers.
@@ -185,16 +191,52 @@ impl<H: Host> Half<'_, H> {
         Ok(())
     }
 
+    /// Executes a request of a reliable connection, or the part of it in a packet.
+    fn request(
+        &mut self,
+        receiver: &mut Receiver,
+        received: &Received<'_>,
+        arrival: &Arrival,
+    ) -> Result<(), Discard> {
+        let payload = received.packet.payload;
+        let mut placing = Placing::Usual;
+        if self.core.injection.looks_at(Site::Copy) || receiver.window.is_some() {
+            placing = self.placing(receiver, arrival, received);
+        }
+        if placing == Placing::Later {
+            return Ok(());
+        }
+        let result = self.execute(arrival, payload, placing == Placing::Kept);
+        if placing == Placing::Kept
+            && result.is_ok()
+            && let Some(window) = &mut receiver.window
+        {
+            window.bytes.extend_from_slice(payload);
+        }
+        if let Engine::Reliable(engine) = &mut receiver.engine
+            && engine.end(verdict(result)).is_some()
+            && let Err(refusal) = result
+        {
+            self.fail(refusal);
+        }
+        Ok(())
+    }
+
     /// Moves the QP to the error state.
     #[cold]
-    fn fail(&mut self, refusal: Refusal) {
+    pub(super) fn fail(&mut self, refusal: Refusal) {
         let there = There::new(self.core, self.qp, self.slice);
         outcome::fail(&there, self.responder, refusal);
     }
 
-    /// Executes a request, or the part of it in a packet. Returns the old value of the word of an
-    /// atomic.
-    fn execute(&mut self, arrival: &Arrival, payload: &[u8]) -> Result<Option<u64>, Refusal> {
+    /// Executes a request, or the part of it in a packet. With `kept`, only checks the memory of
+    /// a SEND or WRITE. Returns the old value of the word of an atomic.
+    pub(super) fn execute(
+        &mut self,
+        arrival: &Arrival,
+        payload: &[u8],
+        kept: bool,
+    ) -> Result<Option<u64>, Refusal> {
         let message = Message::new(arrival, self.responder);
         let ended = {
             // A lost message of an unreliable connection does not come again.
@@ -221,7 +263,7 @@ impl<H: Host> Half<'_, H> {
                     flush::flush(&there, self.responder, &message.inbound)?;
                     None
                 }
-                _ => place(&there, self.responder, &message, payload)?,
+                _ => place(&there, self.responder, &message, payload, kept)?,
             };
             if message.ends {
                 there.turn.step(operation.executed());
@@ -237,23 +279,26 @@ impl<H: Host> Half<'_, H> {
     }
 }
 
-/// Places the bytes of a SEND or WRITE. Only checks the memory of a READ, whose bytes are sent with
-/// the answers. Returns the key that the message has invalidated.
+/// Places the bytes of a SEND or WRITE, unless they are kept and have memory. Only checks the
+/// memory of a READ, whose bytes are sent with the answers. Returns the key that the message has
+/// invalidated.
 fn place<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
     message: &Message,
     payload: &[u8],
+    kept: bool,
 ) -> Result<Option<Ended>, Refusal> {
     let Message { inbound, ends } = message;
     let mut side = SgList::default();
     responder::find(there, responder, inbound, &mut side)?;
     // Only the last part of a WRITE has immediate data, so the message has no receive yet.
     responder::accept(there, responder, &Inbound { from: 0, ..*inbound })?;
-    side.write::<H>(&there.turn.memory, inbound.from, payload).map_err(|_| {
-        let end = inbound.from.saturating_add(payload.len() as u64);
-        side.refusal(&there.turn, inbound.from..end)
-    })?;
+    let end = inbound.from.saturating_add(payload.len() as u64);
+    if !kept || !side.has(inbound.from, end) {
+        side.write::<H>(&there.turn.memory, inbound.from, payload)
+            .map_err(|_| side.refusal(&there.turn, inbound.from..end))?;
+    }
     there.turn.moved(payload.len() as u64);
     if matches!(inbound.operation, Operation::Read(_)) {
         side.check_first(&there.turn, inbound.length).map_err(Refusal::of_memory)?;

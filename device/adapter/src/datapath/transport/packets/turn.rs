@@ -12,7 +12,7 @@ use vrnic_roce::requester::{Outcome, Transmit};
 use vrnic_roce::responder::Reply;
 use vrnic_roce::wire::Body;
 
-use super::requests::read_nak;
+use super::requests::{Half, read_nak};
 use super::{counts, frames};
 use crate::datapath::constants::{MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
 use crate::datapath::inbound::Remote;
@@ -274,10 +274,22 @@ fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H
     let mut guard = qp.responder.lock();
     let responder = &mut *guard;
     let Some(mut receiver) = responder.packets.take() else { return Leaves::None };
+    let mut due = None;
+    if receiver.window.is_some() {
+        due = Half { core: network.core(), qp, responder, slice }.go_on(&mut receiver);
+        if std::mem::take(&mut responder.event_due) {
+            slice.charge(cost::EVENT);
+            qp.recv_cq.fire(&network.core().caller(slice.lane()));
+        }
+    }
     let left = answers(network, qp, responder, &mut receiver, slice);
     network.send_off(qp.qpn, &mut receiver.outbox, slice);
     responder.packets = Some(receiver);
-    left
+    match (due, left) {
+        (Some(due), Leaves::None) => Leaves::Later(due),
+        (Some(due), Leaves::Later(at)) => Leaves::Later(due.min(at)),
+        (_, left) => left,
+    }
 }
 
 fn answers<H: Host>(

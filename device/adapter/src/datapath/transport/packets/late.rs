@@ -1,0 +1,206 @@
+//! Requests whose bytes become visible in another order, if a rule for faults demands it. The
+//! engine considers the packet that closes a window as being executed until all blocks are placed,
+//! so neither an acknowledgement nor a completion can come before them.
+
+use std::collections::VecDeque;
+
+use vrnic_abi::sq::Opcode;
+use vrnic_packet::Nanos;
+use vrnic_roce::responder::{Arrival, Arriving};
+use vrnic_roce::wire::{Frame as RoceFrame, SendEnd};
+
+use super::message::{Message, verdict};
+use super::requests::{Half, Received};
+use crate::datapath::constants::BLOCKS_PAUSE;
+use crate::datapath::disorder::{Disorder, MAX_BLOCKS};
+use crate::datapath::inbound::Inbound;
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder;
+use crate::datapath::sgl::SgList;
+use crate::datapath::there::There;
+use crate::host::Host;
+use crate::objects::qp::held::Held;
+use crate::objects::qp::remote::{Engine, Receiver};
+use crate::objects::qp::window::{Closing, Placing, Window};
+use crate::stats::Counter;
+
+/// Whether all blocks of a window have been placed.
+enum Blocks {
+    /// More are left.
+    Left,
+    /// All have been placed.
+    Placed,
+}
+
+impl<H: Host> Half<'_, H> {
+    /// Decides when the bytes of a packet that the engine has accepted are placed.
+    #[cold]
+    pub(super) fn placing(
+        &mut self,
+        receiver: &mut Receiver,
+        arrival: &Arrival,
+        received: &Received<'_>,
+    ) -> Placing {
+        let known = receiver.window.as_ref().is_some_and(|it| it.number == arrival.number);
+        if arrival.at == 0 && !known {
+            receiver.window = self.decide(arrival);
+        }
+        let payload = received.packet.payload;
+        let Some(window) = receiver.window.as_deref_mut() else { return Placing::Usual };
+        if window.seed.is_none() || payload.is_empty() && window.bytes.is_empty() {
+            return Placing::Usual;
+        }
+        if !ends(arrival) && window.fits(payload.len()) {
+            return Placing::Kept;
+        }
+        window.bytes.extend_from_slice(payload);
+        let (frame, due) = (Box::new(Held::of(received.arrived)), self.core.host().now());
+        let behind = VecDeque::new();
+        window.closing = Some(Closing { arrival: *arrival, frame, place: 0, due, behind });
+        Placing::Later
+    }
+
+    /// Decides on the message that a packet begins.
+    fn decide(&mut self, arrival: &Arrival) -> Option<Box<Window>> {
+        let opcode = match arrival.work {
+            Arriving::Send(Some(SendEnd::Imm(_))) => Opcode::SendImm,
+            Arriving::Send(_) => Opcode::Send,
+            Arriving::Write(_, Some(Some(_))) => Opcode::WriteImm,
+            Arriving::Write(..) => Opcode::Write,
+            _ => return None,
+        };
+        let (core, qpn) = (self.core, self.qp.qpn);
+        let relaxed = || self.is_relaxed(arrival);
+        let hit = core.injection.order_of_packets(core.here(), qpn, opcode, relaxed)?;
+        let (seed, _ticket) = hit.unzip();
+        let number = arrival.number;
+        Some(Box::new(Window { number, seed, start: 0, bytes: Vec::new(), closing: None, _ticket }))
+    }
+
+    /// Returns whether all regions to which a packet goes allow any order of writes, or `None` if
+    /// the packet is refused.
+    fn is_relaxed(&mut self, arrival: &Arrival) -> Option<bool> {
+        let Message { inbound, .. } = Message::new(arrival, self.responder);
+        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
+        let mut side = SgList::default();
+        responder::find(&there, self.responder, &inbound, &mut side).ok()?;
+        Some(side.is_relaxed())
+    }
+
+    /// Places blocks of the window that are due, and executes the packets behind them. Returns the
+    /// time of the next blocks.
+    #[cold]
+    pub(super) fn go_on(&mut self, receiver: &mut Receiver) -> Option<Nanos> {
+        let now = self.core.host().now();
+        if !self.qp.receives() {
+            receiver.window = None;
+        }
+        while let Some(window) = receiver.window.as_deref_mut()
+            && let Some(closing) = &mut window.closing
+        {
+            if now < closing.due {
+                return Some(closing.due);
+            }
+            match self.blocks(window) {
+                Ok(Blocks::Left) => return self.pause(window, now),
+                Ok(Blocks::Placed) => self.finish(receiver, None),
+                Err(refusal) => self.finish(receiver, Some(refusal)),
+            }
+        }
+        None
+    }
+
+    /// Sets the time of the next blocks.
+    fn pause(&self, window: &mut Window, now: Nanos) -> Option<Nanos> {
+        let due = now.plus(BLOCKS_PAUSE);
+        window.closing.as_mut()?.due = due;
+        Some(due)
+    }
+
+    /// Places the next blocks.
+    fn blocks(&mut self, window: &mut Window) -> Result<Blocks, Refusal> {
+        let (Some(closing), Some(seed)) = (&mut window.closing, window.seed) else {
+            return Ok(Blocks::Placed);
+        };
+        let Message { inbound, .. } = Message::new(&closing.arrival, self.responder);
+        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
+        let mut side = SgList::default();
+        responder::find(&there, self.responder, &inbound, &mut side)?;
+        responder::accept(&there, self.responder, &Inbound { from: 0, ..inbound })?;
+        let order = Disorder::new(window.bytes.len() as u64, seed);
+        for _ in 0..MAX_BLOCKS {
+            let Some([from, to]) = order.at(closing.place) else { return Ok(Blocks::Placed) };
+            // CAST: within the bytes.
+            let block = window.bytes.get(from as usize..to as usize).unwrap_or_default();
+            let at = window.start.saturating_add(from);
+            side.write::<H>(&there.turn.memory, at, block).map_err(|_| {
+                side.refusal(&there.turn, at..at.saturating_add(block.len() as u64))
+            })?;
+            closing.place += 1;
+        }
+        Ok(if order.at(closing.place).is_some() { Blocks::Left } else { Blocks::Placed })
+    }
+
+    /// Executes the packet that has closed the window, unless it is refused, and those behind it.
+    fn finish(&mut self, receiver: &mut Receiver, refused: Option<Refusal>) {
+        let Some(mut window) = receiver.window.take() else { return };
+        let Some(Closing { arrival, frame, behind, .. }) = window.closing.take() else { return };
+        let parsed = frame.parsed();
+        let result = match (RoceFrame::of(parsed.frame.bytes(), &parsed.headers), refused) {
+            (_, Some(refusal)) => Err(refusal),
+            // The frame was checked when it arrived.
+            (Ok(Some(parsed)), None) if let Ok(packet) = parsed.checked_packet() => {
+                self.execute(&arrival, packet.payload, false)
+            }
+            _ => Err(Refusal::Operational),
+        };
+        let own = arrival.bytes as usize;
+        if matches!(result, Err(Refusal::NotReady | Refusal::Absent)) {
+            // It comes again.
+            window.bytes.truncate(window.bytes.len().saturating_sub(own));
+            receiver.window = Some(window);
+        } else if !ends(&arrival) {
+            window.start = window.start.saturating_add(window.bytes.len() as u64);
+            window.bytes.clear();
+            receiver.window = Some(window);
+        }
+        if let Engine::Reliable(engine) = &mut receiver.engine
+            && engine.end(verdict(result)).is_some()
+            && let Err(refusal) = result
+        {
+            self.fail(refusal);
+        }
+        self.deliver(receiver, behind);
+    }
+
+    /// Delivers packets that have waited. Those behind a new window wait again.
+    fn deliver(&mut self, receiver: &mut Receiver, packets: VecDeque<Box<Held>>) {
+        let mut lost = self.held(receiver).is_err();
+        for held in packets {
+            if let Some(window) = receiver.window.as_deref_mut().filter(|it| it.closing.is_some()) {
+                lost |= !window.wait(held);
+                continue;
+            }
+            let arrived = held.parsed();
+            // The frame was checked when it arrived.
+            if let Ok(Some(parsed)) = RoceFrame::of(arrived.frame.bytes(), &arrived.headers)
+                && let Ok(packet) = parsed.checked_packet()
+            {
+                let received = Received { arrived, parsed, packet };
+                let delivered = self.packet(receiver, &received);
+                lost |= delivered.and_then(|()| self.held(receiver)).is_err();
+            }
+        }
+        if lost {
+            self.core.stats().step(Counter::RxRoceDiscards);
+        }
+        if receiver.stores() {
+            receiver.discard();
+        }
+    }
+}
+
+/// Returns whether a packet is the last one of its message.
+const fn ends(arrival: &Arrival) -> bool {
+    matches!(arrival.work, Arriving::Send(Some(_)) | Arriving::Write(_, Some(_)))
+}
