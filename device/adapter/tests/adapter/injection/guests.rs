@@ -1,13 +1,18 @@
 //! Rules that a guest sets for its own function.
 
 use vrnic_abi::admin::{
-    DeviceFeatures, EditFaults, FAULT_LINES_MAX, FAULT_TEXT_LEN, ListFaults, NONE, Status, command,
+    DeviceFeatures, EditFaults, FAULT_LINES_MAX, FAULT_TEXT_LEN, ListFaults, NONE,
+    Status as Refusal, command,
 };
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::Type;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::Setup;
 
-use super::write;
+use super::{MILLI, pairs, pass, worlds, write};
 use crate::bus::Guest;
+use crate::datagrams::datagram;
 use crate::world::{Pair, World};
 
 /// Returns a pair whose guests may set rules.
@@ -57,6 +62,44 @@ fn a_guest_fails_its_own_work_alone() {
     assert!(line.ends_with(" over 1 fail-request status=loc-len-err opcode=write times=1"));
     assert_eq!(next, NONE);
     assert!(list(&p.gb, 0, FAULT_LINES_MAX).0.starts_with("rule 1 seen 0 hit 0 "));
+}
+
+#[test]
+fn a_guest_takes_its_own_port_away() {
+    for p in pairs(|_| {}) {
+        p.ga.adapter.permit_faults(true);
+        assert_eq!(edit(&p.ga, "port-down lasts=2ms pause=3ms times=2"), Ok(1));
+        for round in 1..=2 {
+            pass(&p, MILLI);
+            assert_eq!(p.ga.drain_events(), [(Kind::PortDown, 1)], "round {round}");
+            pass(&p, 2 * MILLI);
+            assert_eq!(p.ga.drain_events(), [(Kind::PortUp, 1)], "round {round}");
+            pass(&p, 2 * MILLI);
+        }
+        assert_eq!(p.gb.drain_events(), [], "the port of the other guest");
+        let (text, _) = list(&p.ga, 0, FAULT_LINES_MAX);
+        assert!(text.starts_with("rule 1 seen 2 hit 2 "), "{text}");
+    }
+}
+
+#[test]
+fn a_guest_takes_its_own_gid_away() {
+    for world in worlds() {
+        let mut p = Pair::datagrams(world, Setup { kind: Type::Ud, ..Setup::default() });
+        p.ga.adapter.permit_faults(true);
+        let index = p.there().av.sgid_index.get();
+        assert_eq!(edit(&p.ga, format!("remove-gid index={index} for=5ms")), Ok(1));
+        p.ga.adapter.run_faults();
+        for arrives in [false, true] {
+            p.expect(8);
+            let wr = datagram(&[p.a.sge(0, 8)], p.there());
+            assert_eq!(p.send(&wr), Status::Success);
+            assert_eq!(p.received().is_some(), arrives);
+            pass(&p, 6 * MILLI);
+        }
+        let (text, _) = list(&p.ga, 0, FAULT_LINES_MAX);
+        assert!(text.starts_with("rule 1 seen 1 hit 1 "), "{text}");
+    }
 }
 
 #[test]
@@ -111,7 +154,7 @@ fn without_permission_there_are_no_such_commands() {
     let world = World::copying();
     let guest = world.guest(1);
     assert!(!guest.caps().has(DeviceFeatures::FAULTS));
-    let unsupported = Some(Refused(Status::Unsupported, 0));
+    let unsupported = Some(Refused(Refusal::Unsupported, 0));
     let params = EditFaults { addr: guest.ram().alloc(4096).into(), ..EditFaults::default() };
     assert_eq!(guest.command::<command::EditFaults>(&params).err(), unsupported);
     let params = ListFaults { addr: params.addr, len: 512.into(), from: 0.into() };
@@ -125,12 +168,12 @@ fn bad_parameters_are_refused() {
     let p = pair();
     let (guest, good) = (&p.ga, EditFaults { addr: 8.into(), ..EditFaults::default() });
     let refused = |params| guest.command::<command::EditFaults>(&params).err();
-    let bad = |offset| Some(Refused(Status::BadParam, offset));
+    let bad = |offset| Some(Refused(Refusal::BadParam, offset));
     assert_eq!(refused(EditFaults { addr: 9.into(), ..good }), bad(0));
     assert_eq!(refused(EditFaults { len: 513.into(), ..good }), bad(8));
     assert_eq!(refused(EditFaults { reserved: 1.into(), ..good }), bad(12));
     let nowhere = EditFaults { addr: (u64::MAX - 7).into(), len: 512.into(), ..good };
-    assert_eq!(refused(nowhere), Some(Refused(Status::BadAddress, 0)));
+    assert_eq!(refused(nowhere), Some(Refused(Refusal::BadAddress, 0)));
     let good = ListFaults { addr: 8.into(), len: 512.into(), from: 0.into() };
     let refused = |params| guest.command::<command::ListFaults>(&params).err();
     assert_eq!(refused(ListFaults { addr: 4.into(), ..good }), bad(0));
@@ -138,7 +181,7 @@ fn bad_parameters_are_refused() {
     assert_eq!(refused(ListFaults { len: 4097.into(), ..good }), bad(8));
     assert_eq!(edit(guest, "fail-qp nth=999"), Ok(1));
     let nowhere = ListFaults { addr: (u64::MAX - 7).into(), ..good };
-    assert_eq!(refused(nowhere), Some(Refused(Status::BadAddress, 0)));
+    assert_eq!(refused(nowhere), Some(Refused(Refusal::BadAddress, 0)));
 }
 
 #[test]
