@@ -51,7 +51,8 @@ pub fn load_nvme(guest: &Guest) -> Result<()> {
     if !guest.agent().run("[ -e /sys/module/nvme ]", TIME)?.ok() {
         load(guest, &NVME)?;
     }
-    let disk = "for n in $(seq 100); do [ -b /dev/nvme?n1 ] && exit 0; sleep 0.1; done; exit 1";
+    let disk =
+        "for n in $(seq 100); do set -- /dev/nvme?n1; [ -b $1 ] && exit 0; sleep 0.1; done; exit 1";
     guest.check(disk, TIME).context("there is no disk").map(drop)
 }
 

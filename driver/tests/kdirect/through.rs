@@ -29,7 +29,11 @@ impl Desk<'_> {
             pr_info!("the disk has refused a read: {error:?}\n");
             self.ranges.put()?;
         }
-        self.all_succeed(count)
+        // What fails first is a WRITE, and the TRANSFERs are flushed then.
+        for Pair { rdma, .. } in self.pairs.iter().take(count) {
+            self.success(rdma)?;
+        }
+        self.transfers_succeed(count)
     }
 
     /// Takes blocks from the peer: READs, TRANSFERs, which end when the controller has read all
@@ -53,10 +57,7 @@ impl Desk<'_> {
             pr_info!("the disk has refused a write: {error:?}\n");
             self.ranges.put()?;
         }
-        for Pair { transfer, .. } in self.pairs.iter().take(count) {
-            self.success(transfer)?;
-        }
-        Ok(())
+        self.transfers_succeed(count)
     }
 
     fn post_transfers(&self, ask: &Ask, count: usize) -> Result {
@@ -66,9 +67,8 @@ impl Desk<'_> {
         Ok(())
     }
 
-    fn all_succeed(&self, count: usize) -> Result {
-        for Pair { transfer, rdma } in self.pairs.iter().take(count) {
-            self.success(rdma)?;
+    fn transfers_succeed(&self, count: usize) -> Result {
+        for Pair { transfer, .. } in self.pairs.iter().take(count) {
             self.success(transfer)?;
         }
         Ok(())
