@@ -391,8 +391,9 @@ fn a_removed_region_is_no_longer_written() {
         let answered = scope.spawn(move || {
             std::thread::sleep(Duration::from_millis(300));
             let reply = device.execute(&request);
+            let answered = Instant::now();
             relay.send(&reply).expect("a reply");
-            Instant::now()
+            answered
         });
         a.guest.on_object(Admin::DeregMr, key).expect("DEREG_MR");
         let removed = Instant::now();
