@@ -1,5 +1,9 @@
 //! The adapter's interface to the daemon: guest memory, doorbell memory, interrupts, clock.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
 use thiserror::Error;
 use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
@@ -35,6 +39,44 @@ pub enum Awaited {
     Soon,
     /// Bytes that could not be moved: it fails for good.
     Failed,
+}
+
+/// The progress of bytes that the host has taken over, and writes by itself
+/// ([`HeldMemory::hand_over`]).
+#[derive(Debug, Default)]
+pub struct HandedOver {
+    /// Number of bytes that have not been written.
+    left: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl HandedOver {
+    /// Records that the host has taken bytes over.
+    pub fn add(&self, bytes: u64) {
+        self.left.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Records that bytes have been written.
+    pub fn written(&self, bytes: u64) {
+        self.left.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Records that some bytes have not been written, and never will be.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Returns whether bytes are on their way, or have failed.
+    #[must_use]
+    pub fn awaited(&self) -> Awaited {
+        if self.failed.load(Ordering::Acquire) {
+            Awaited::Failed
+        } else if self.left.load(Ordering::Acquire) > 0 {
+            Awaited::Soon
+        } else {
+            Awaited::Nothing
+        }
+    }
 }
 
 /// A guest's memory, held during a turn: mappings do not change while this exists. Addresses are
@@ -106,11 +148,26 @@ pub trait HeldMemory {
         true
     }
 
-    /// Returns whether a write of these bytes would succeed without such a wait. If it would not,
-    /// the move is started, but other memory is not changed.
-    fn prepare(&self, _addr: GuestAddr, _from: &[u8]) -> bool {
-        true
+    /// Copies to guest memory as [`Self::write`] does. Bytes that a thread of the host has to move
+    /// count as written when it has taken them over. It records their progress in `progress`.
+    ///
+    /// # Errors
+    /// Returns the first address that cannot be written, or whose byte is not taken over yet.
+    fn hand_over(
+        &self,
+        addr: GuestAddr,
+        from: &[u8],
+        _progress: &Arc<HandedOver>,
+    ) -> Result<(), Fault> {
+        self.write(addr, from)
     }
+
+    /// Names the message to which the accesses from now on belong. Bytes that were moved for
+    /// another message of the asker are not read.
+    fn of_message(&self, _number: u64) {}
+
+    /// Starts to move bytes that the message reads soon, as far as there is room for them.
+    fn announce(&self, _addr: GuestAddr, _len: usize) {}
 
     /// Ends the accesses since the last call, which belong to one operation that has succeeded. If
     /// it is not called, the accesses are repeated.
@@ -182,6 +239,12 @@ pub trait GuestMemory {
     /// ([`HeldMemory::attend`]), which takes a bounded time. The caller is neither a worker nor a
     /// thread that serves the VMM, and holds no memory.
     fn wait_for_writes(&self) {}
+
+    /// Returns the time after which the host has probably moved all bytes that it moves now, or
+    /// zero if there are none.
+    fn moves_for(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Copies from one guest's memory to another's, or to the same. The last bytes become visible
     /// last.

@@ -12,13 +12,15 @@ use common::{pattern, start_with, still_works};
 use parking_lot::Mutex;
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
-use vrnic_abi::sq::{Opcode, Sge};
+use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_abi::sq::{DatagramSeg, Opcode, Sge};
 use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::qp::{ALL, Setup, attributes};
 use vrnic_testdriver::relay::{Relay, Request};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::{Wr, sge};
+use zerocopy::IntoBytes;
 
 /// The address of another device's memory, of which the VMM has given no mapping.
 const FAR: u64 = 0xdead_0000_0000;
@@ -31,6 +33,7 @@ const SILENCE: Duration = Duration::from_secs(4);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Honest,
+    Slow,
     Refuses,
     Short,
     Long,
@@ -99,6 +102,10 @@ impl Device {
         let count = request.count as usize;
         match *self.manner.lock() {
             Manner::Honest => self.execute(request),
+            Manner::Slow => {
+                std::thread::sleep(Duration::from_millis(5));
+                self.execute(request)
+            }
             Manner::Refuses => request.refusal(14),
             Manner::Short => lie(count - 1),
             Manner::Long => lie(count + 1),
@@ -139,7 +146,11 @@ impl Rig {
 
     /// Returns a connected pair, and a key of the first one for the device's memory.
     fn ends(&self) -> (Endpoint, Endpoint, u32) {
-        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+        self.ends_of(Setup::default())
+    }
+
+    fn ends_of(&self, setup: Setup) -> (Endpoint, Endpoint, u32) {
+        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, setup));
         // A message waits for such memory as it does for a receive, here without a limit.
         a.connect(self.guests[1].mac(), b.qpn, |attr| attr.rnr_retry = 7);
         b.connect(self.guests[0].mac(), a.qpn, |attr| attr.rnr_retry = 7);
@@ -255,6 +266,119 @@ fn a_long_message_moves_in_pieces() {
     a.run_expecting(&write, Status::Success);
     assert!(b.bytes(0, len) == data);
     assert!(rig.device.largest.load(Ordering::SeqCst) <= 128 << 10);
+    rig.daemon.check();
+}
+
+#[test]
+fn it_is_source_of_datagrams() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let setup = Setup { kind: Type::Ud, ..Setup::default() };
+        let [mut a, mut b] = rig.guests.each_ref().map(|guest| Endpoint::new(guest, setup));
+        for end in [&a, &b] {
+            let attr = Attr { port: 1, qkey: 7.into(), ..Attr::default() };
+            let init = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+            let rts = AttrMask::STATE | AttrMask::SQ_PSN;
+            let steps = [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, rts)];
+            end.guest.take_through(end.qpn, attr, &steps);
+        }
+        let key = a.guest.reg_flat(a.pdn, ALL, FAR, LEN as u64).expect("a region");
+        let av = attributes(rig.guests[1].mac(), 1).av;
+        let to = DatagramSeg { av, dest_qpn: b.qpn.into(), qkey: 7.into() };
+        for round in 0..3 {
+            let data = pattern(1000, round);
+            rig.device.fill(3, &data);
+            b.post_recv(round as u64, &[b.sge(0, 1040)]);
+            let datagram = Wr::new(Opcode::Send, &[far(3, 1000, key)]).body(to.as_bytes());
+            a.run_expecting(&datagram, Status::Success);
+            b.recv_cq.expect(round as u64, Status::Success);
+            assert!(b.bytes(40, 1000) == data, "{way:?}: round {round}");
+        }
+        rig.daemon.check();
+    }
+}
+
+/// Packets of an unreliable connection are sent when their bytes are there. None is lost.
+#[test]
+fn it_is_source_of_unreliable_messages() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let setup = Setup { kind: Type::Uc, region: 1 << 20, ..Setup::default() };
+        let (mut a, mut b, key) = rig.ends_of(setup);
+        for (round, len) in [1, 4096, 30_001, 700_000].into_iter().enumerate() {
+            let data = pattern(len, round);
+            rig.device.fill(7, &data);
+            b.post_recv(round as u64, &[b.sge(0, 1 << 20)]);
+            a.run_expecting(&Wr::new(Opcode::Send, &[far(7, len, key)]), Status::Success);
+            b.recv_cq.expect(round as u64, Status::Success);
+            assert!(b.bytes(0, len) == data, "{way:?}: {len} bytes");
+        }
+        rig.device.be(Manner::Refuses);
+        b.post_recv(4, &[b.sge(0, 1 << 20)]);
+        a.run_expecting(&Wr::new(Opcode::Send, &[far(0, 9000, key)]), Status::LocProtErr);
+        rig.daemon.check();
+    }
+}
+
+/// Packets are much shorter than what the VMM reads and writes at once.
+#[test]
+fn messages_in_packets_take_few_requests() {
+    const LEN: usize = 64 << 10;
+    let mut rig = Rig::new(WAYS[1]);
+    let (mut a, mut b, key) = rig.ends_of(Setup { region: 1 << 20, ..Setup::default() });
+    let (own, local) = (far(0, LEN, key), b.sge(0, LEN as u32));
+    let out_of = Wr::new(Opcode::Write, &[own]).to(b.buffer, b.key);
+    let into = Wr::new(Opcode::Read, &[own]).to(b.buffer, b.key);
+    let [read_by_peer, written_by_peer] =
+        [Opcode::Read, Opcode::Write].map(|opcode| Wr::new(opcode, &[local]).to(FAR, key));
+    // The packets of a message arrive during the first request.
+    rig.device.be(Manner::Slow);
+    let requests = |rig: &Rig| {
+        let load = |count: &AtomicU64| count.swap(0, Ordering::SeqCst);
+        load(&rig.device.reads) + load(&rig.device.writes)
+    };
+    for (nth, wr) in [out_of, into, read_by_peer, written_by_peer].iter().enumerate() {
+        let end = if nth < 2 { &mut a } else { &mut b };
+        end.run_expecting(wr, Status::Success);
+        let requests = requests(&rig);
+        assert!((1..=8).contains(&requests), "work request {nth}: {requests} requests");
+    }
+    rig.daemon.check();
+}
+
+/// Each work request has its own bytes, although others are outstanding at the same time.
+#[test]
+fn many_work_requests_are_outstanding() {
+    const LEN: usize = 9000;
+    const COUNT: usize = 24;
+    let mut rig = Rig::new(WAYS[1]);
+    let setup = Setup { region: 1 << 20, log_wqes: 6, log_cqes: 6, ..Setup::default() };
+    let (mut a, mut b, key) = rig.ends_of(setup);
+    for opcode in [Opcode::Write, Opcode::Read] {
+        for own in [true, false] {
+            let data = pattern(COUNT * LEN, COUNT + usize::from(own));
+            // A WRITE goes from the memory of its requester, a READ to it.
+            let from_far = own == (opcode == Opcode::Write);
+            let zeros = vec![0; COUNT * LEN];
+            rig.device.fill(0, if from_far { &data } else { &zeros });
+            b.fill(0, if from_far { &zeros } else { &data });
+            let (near, near_key) = (b.buffer, b.key);
+            let end = if own { &mut a } else { &mut b };
+            for nth in 0..COUNT {
+                let at = (nth * LEN) as u64;
+                let [near, far] = [(near + at, near_key), (FAR + at, key)];
+                let [(local, lkey), (remote, rkey)] = if own { [far, near] } else { [near, far] };
+                let wr = Wr::new(opcode, &[sge(local, LEN as u32, lkey)]).to(remote, rkey);
+                end.post_send(&wr);
+            }
+            for _ in 0..COUNT {
+                end.send_cq.expect(1, Status::Success);
+            }
+            let moved =
+                if from_far { b.bytes(0, data.len()) } else { rig.device.bytes(0, data.len()) };
+            assert!(moved == data, "{opcode:?}, own memory: {own}");
+        }
+    }
     rig.daemon.check();
 }
 

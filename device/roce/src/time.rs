@@ -39,6 +39,19 @@ pub fn rnr_delay(timer: RnrTimer) -> Duration {
     Duration::from_micros(u64::from(units) * 10)
 }
 
+/// Returns the code of the shortest time that is not shorter than `wait`, up to the longest one.
+#[must_use]
+pub fn rnr_timer(wait: Duration) -> RnrTimer {
+    let (mut timer, mut shortest) = (RnrTimer::new(0), rnr_delay(RnrTimer::new(0)));
+    for code in 1..32 {
+        let delay = rnr_delay(RnrTimer::new(code));
+        if delay >= wait && delay < shortest {
+            (timer, shortest) = (RnrTimer::new(code), delay);
+        }
+    }
+    timer
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +65,12 @@ mod tests {
         assert_eq!(rnr_delay(RnrTimer::new(1)), Duration::from_micros(10));
         assert_eq!(rnr_delay(RnrTimer::new(12)), Duration::from_micros(640));
         assert_eq!(rnr_delay(RnrTimer::new(31)), Duration::from_micros(491_520));
+    }
+
+    #[test]
+    fn a_time_has_the_code_that_is_not_shorter() {
+        let code = |micros| rnr_timer(Duration::from_micros(micros)).code();
+        assert_eq!([0, 10, 11, 640, 641].map(code), [1, 1, 2, 12, 13]);
+        assert_eq!([491_520, 491_521, 10_000_000].map(code), [31, 0, 0]);
     }
 }

@@ -34,13 +34,6 @@ impl Runs {
         Some(this)
     }
 
-    /// Returns whether the memory takes all bytes now ([`HeldMemory::prepare`]).
-    #[must_use]
-    pub(crate) fn prepare<H: Host>(&self, memory: &H::Held<'_>, from: &[u8]) -> bool {
-        let part = |range: &Range<usize>| from.get(range.clone()).unwrap_or_default();
-        self.runs.iter().all(|(addr, range)| memory.prepare(*addr, part(range)))
-    }
-
     /// Writes all bytes. Returns `None` if the memory is not accessible, or if these are not as
     /// many bytes.
     #[must_use]

@@ -9,6 +9,7 @@ mod copy;
 mod special;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use vrnic_abi::eq::Kind;
@@ -21,7 +22,7 @@ use self::special::Special;
 use crate::datapath::constants::PRESENT_AT_FIRST;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::turn::TurnContext;
-use crate::host::{Awaited, CopyFault, HeldMemory, Host};
+use crate::host::{Awaited, CopyFault, HandedOver, HeldMemory, Host};
 use crate::memory::pages::Run;
 use crate::memory::tpt::{ByteRange, Denied, Missing, Named, Part, Piece, RemoteUse, User, Window};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
@@ -31,6 +32,9 @@ pub const TURN: u64 = 256 << 10;
 /// Maximum number of bytes that a QP moves in one turn while no other waits. A doorbell that is
 /// rung in the meantime waits for the end of the turn.
 pub const LONG_TURN: u64 = 1 << 20;
+
+/// Maximum number of bytes of a message that are announced before they are read.
+const AHEAD: u64 = 512 << 10;
 
 /// Checked memory of one side of a message. It is built in place, because moving this struct costs
 /// more than copying a short message.
@@ -272,21 +276,42 @@ impl<'a> SgList<'a> {
         self.inline.is_some() || self.are_ready(start, end.saturating_sub(start))
     }
 
-    /// Returns whether no access to the bytes `range` has to wait ([`HeldMemory::is_immediate`]).
+    /// Returns whether no access to the bytes `range` has to wait for the host
+    /// ([`HeldMemory::is_immediate`]). What ranges wait for is not the host.
     #[inline]
     #[must_use]
     pub fn is_immediate<H: Host>(&self, memory: &H::Held<'_>, range: Range<u64>) -> bool {
-        self.inline.is_some()
-            || !self.special.has_ranges()
-                && (!memory.may_wait() || self.all_immediate::<H>(memory, range))
+        !memory.may_wait() || self.inline.is_some() || self.all_immediate::<H>(memory, range)
     }
 
     #[cold]
     fn all_immediate<H: Host>(&self, memory: &H::Held<'_>, range: Range<u64>) -> bool {
+        if self.special.has_ranges() {
+            return true;
+        }
         let len = range.end.saturating_sub(range.start);
         let each =
             |addr, part: Range<usize>| memory.is_immediate(addr, part.len() as u64).then_some(());
         self.pieces(range.start, len, each).is_some()
+    }
+
+    /// Starts to move the bytes `range`, which are read soon ([`HeldMemory::announce`]), unless the
+    /// first `now` of them can be read without waiting.
+    #[inline]
+    pub fn announce<H: Host>(&self, memory: &H::Held<'_>, range: Range<u64>, now: u64) {
+        if !self.is_immediate::<H>(memory, range.start..range.start.saturating_add(now)) {
+            self.announce_all::<H>(memory, range);
+        }
+    }
+
+    #[cold]
+    fn announce_all<H: Host>(&self, memory: &H::Held<'_>, range: Range<u64>) {
+        let len = range.end.saturating_sub(range.start).min(AHEAD);
+        // A part that is not accessible is refused when it is read.
+        let _rest = self.pieces(range.start, len, |addr, part| {
+            memory.announce(addr, part.len());
+            Some(())
+        });
     }
 
     /// Copies bytes from `at` on out of the memory.
@@ -302,6 +327,19 @@ impl<'a> SgList<'a> {
         self.read_part::<H>(memory, at, into)?;
         memory.settle();
         Ok(())
+    }
+
+    /// Copies bytes out as [`Self::read`] does, before they are copied by it.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn try_read<H: Host>(
+        &self,
+        memory: &H::Held<'_>,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), CopyFault> {
+        self.read_part::<H>(memory, at, into)
     }
 
     /// Copies bytes out as [`Self::read`] does, for an operation that is not complete with them.
@@ -354,6 +392,24 @@ impl<'a> SgList<'a> {
         let len = from.len() as u64;
         self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
             .ok_or(CopyFault::Target)
+    }
+
+    /// Passes bytes to the memory from `at` on, of which the host may take some over
+    /// ([`HeldMemory::hand_over`]).
+    ///
+    /// # Errors
+    /// [`CopyFault::Target`] if the memory is not accessible, or the host has no room yet.
+    pub fn hand_over<H: Host>(
+        &self,
+        memory: &H::Held<'_>,
+        at: u64,
+        from: &[u8],
+        progress: &Arc<HandedOver>,
+    ) -> Result<(), CopyFault> {
+        self.pieces(at, from.len() as u64, |addr, range| {
+            memory.hand_over(addr, from.get(range)?, progress).ok()
+        })
+        .ok_or(CopyFault::Target)
     }
 
     /// Returns the reason for which the bytes `range` of memory of the adapter of `turn` could not

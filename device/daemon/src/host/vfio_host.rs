@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
 use vrnic_adapter::host::{
-    Awaited, Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
-    Place,
+    Awaited, Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HandedOver, HeldMemory, Host,
+    Interrupts, Lane, Place,
 };
 use vrnic_packet::Nanos;
 
@@ -152,8 +153,22 @@ impl HeldMemory for DmaView<'_> {
         self.is_immediate(addr.get(), len)
     }
 
-    fn prepare(&self, addr: GuestAddr, from: &[u8]) -> bool {
-        self.prepare(addr.get(), from)
+    fn hand_over(
+        &self,
+        addr: GuestAddr,
+        from: &[u8],
+        progress: &Arc<HandedOver>,
+    ) -> Result<(), Fault> {
+        self.hand_over(addr.get(), from, progress).map_err(fault)
+    }
+
+    #[inline]
+    fn of_message(&self, number: u64) {
+        self.of_message(number);
+    }
+
+    fn announce(&self, addr: GuestAddr, len: usize) {
+        self.announce(addr.get(), len);
     }
 
     #[inline]
@@ -183,6 +198,10 @@ impl GuestMemory for VfioHost {
         if let Some(behind) = self.dma.behind() {
             behind.wait_for_write();
         }
+    }
+
+    fn moves_for(&self) -> Duration {
+        self.dma.behind().map_or(Duration::ZERO, |behind| behind.ends_in())
     }
 
     #[inline]

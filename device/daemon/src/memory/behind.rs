@@ -7,6 +7,10 @@
 //! and a write succeeds because the bytes have arrived. When the whole operation has succeeded, its
 //! transfers are removed ([`Behind::settle`]), so bytes are read again for each operation.
 //!
+//! For messages in packets, which are much shorter than a transfer, bytes are read before they are
+//! needed ([`Behind::announce`]), and bytes to write are handed over: the writer continues, and
+//! later asks whether all of them have arrived ([`Behind::hand_over`]).
+//!
 //! Each transfer belongs to an *asker*: one half of a QP. No other one gets its bytes.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,15 +19,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use vrnic_adapter::host::Awaited;
+use vrnic_adapter::host::{Awaited, HandedOver};
 
 use super::messages::{Messages, Unanswered};
-use super::transfer::{Direction, Span, Stage, Transfer};
+use super::transfer::{Claim, Direction, Span, Stage, Transfer};
 
 /// Maximum number of bytes of a transfer.
 const MAX_TRANSFER: usize = 128 << 10;
 /// Maximum number of bytes of the transfers of an asker: source and target of a piece of a message.
 const MAX_BYTES: usize = 4 * MAX_TRANSFER;
+/// Maximum number of bytes of an asker that are announced, so that others can be read.
+const MAX_ANNOUNCED: usize = MAX_BYTES / 2;
 /// Maximum number of transfers of an asker.
 const MAX_TRANSFERS: usize = 320;
 /// Maximum number of askers that have transfers. The others wait.
@@ -33,6 +39,11 @@ const MAX_ASKERS: usize = 32;
 const MAX_CHANGES: usize = 2;
 /// Time after which the result of a transfer is too old to be used.
 const MAX_AGE: Duration = Duration::from_millis(250);
+/// Time after which bytes that were handed over, and wait, are given up for a command that waits
+/// for them.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// Longest time of a transfer that counts for the average.
+const LONGEST: Duration = Duration::from_millis(1);
 
 /// Counts of the transfers of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +115,10 @@ struct State {
     /// True when the thread must end.
     ended: bool,
     counts: Counts,
+    /// The time at which the transfer that is with the VMM has begun.
+    begun: Option<Instant>,
+    /// The average time of a transfer.
+    lasting: Duration,
 }
 
 /// A transfer that the thread executes.
@@ -112,16 +127,31 @@ pub struct Job {
     asker: u64,
     number: u64,
     span: Span,
-    direction: Direction,
+    /// The bytes of a write.
+    bytes: Option<Bytes>,
     messages: Arc<dyn Messages>,
 }
 
+/// The bytes of a write.
+#[derive(Debug)]
+enum Bytes {
+    Shared(Arc<[u8]>),
+    Own(Vec<u8>),
+}
+
 impl Behind {
-    /// Copies bytes out, at most up to the end of a transfer. Returns their number, or `None` if
-    /// they are not there. A transfer has then been started if there was room for one.
-    pub(super) fn read(&self, asker: u64, addr: u64, into: &mut [u8]) -> Option<usize> {
+    /// Copies bytes out for a message, up to the end of a transfer. Returns their number, or `None`
+    /// if they are not there. A transfer has then been started if there was room for one.
+    pub(super) fn read(
+        &self,
+        asker: u64,
+        message: u64,
+        addr: u64,
+        into: &mut [u8],
+    ) -> Option<usize> {
         let mut state = self.state.lock();
-        let transfer = state.transfers(asker).iter_mut().find(|transfer| transfer.reads(addr));
+        let transfers = state.transfers(asker);
+        let transfer = transfers.iter_mut().find(|transfer| transfer.reads(message, addr));
         if let Some(transfer) = transfer {
             let (bytes, from) = transfer.take(addr, into.len())?;
             drop(state);
@@ -131,8 +161,52 @@ impl Behind {
             return Some(len);
         }
         let span = Span { addr, len: into.len().min(MAX_TRANSFER) };
-        self.start(&mut state, asker, span, Direction::Read);
+        self.start(&mut state, asker, span, Direction::Read(message));
         None
+    }
+
+    /// Starts to read a range for a message, as far as there is room.
+    pub(super) fn announce(&self, asker: u64, message: u64, addr: u64, len: usize) {
+        let mut state = self.state.lock();
+        let mut done = 0;
+        while done < len {
+            let Some(at) = addr.checked_add(done as u64) else { return };
+            let transfers = state.transfers(asker);
+            let known = transfers.iter().find(|transfer| transfer.reads(message, at));
+            if let Some(transfer) = known {
+                done += transfer.left(at);
+                continue;
+            }
+            let span = Span { addr: at, len: (len - done).min(MAX_TRANSFER) };
+            if state.bytes(asker) + span.len > MAX_ANNOUNCED {
+                return;
+            }
+            done += span.len;
+            self.start(&mut state, asker, span, Direction::Read(message));
+        }
+    }
+
+    /// Takes bytes over that are written to `addr`, and records their progress. Returns whether
+    /// there was room for them.
+    pub(super) fn hand_over(
+        &self,
+        asker: u64,
+        addr: u64,
+        from: &[u8],
+        progress: &Arc<HandedOver>,
+    ) -> bool {
+        let mut state = self.state.lock();
+        if state.messages.is_none() || from.len() > MAX_TRANSFER || state.is_full(asker) {
+            return false;
+        }
+        let last = state.askers.get_mut(&asker).and_then(|transfers| transfers.last_mut());
+        if last.is_some_and(|last| last.extend(addr, from, progress, MAX_TRANSFER)) {
+            return true;
+        }
+        let span = Span { addr, len: from.len() };
+        let bytes = Direction::HandedOver(from.to_vec(), Claim::new(progress, from.len()));
+        self.start(&mut state, asker, span, bytes);
+        true
     }
 
     /// Returns the number of bytes, at the start of `from`, that a transfer has written to `addr`,
@@ -226,17 +300,36 @@ impl Behind {
         for transfer in transfers.filter(|transfer| transfer.span.overlaps(addr, len)) {
             transfer.fail();
         }
+        state.remove_handed_over();
     }
 
     /// Removes the writes that wait, which their askers start again if they still need them. Then
-    /// waits until the write that is with the VMM has ended, or all transfers have been ended.
+    /// waits until what was handed over has been written, for a limited time, and until the write
+    /// that is with the VMM has ended, or all transfers have been ended.
     pub fn wait_for_write(&self) {
         let mut state = self.state.lock();
-        state.remove_waiting_writes();
-        let epoch = state.epoch;
+        state.retain(|transfer| !(transfer.is_write() && transfer.is_waiting()));
+        let (epoch, next, deadline) = (state.epoch, state.next, Instant::now() + MAX_WAIT);
+        while state.is_writing(next) && state.epoch == epoch {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                state.retain(|transfer| !(transfer.is_handed_over() && transfer.is_waiting()));
+                break;
+            }
+        }
         while state.writing && state.epoch == epoch {
             self.changed.wait(&mut state);
         }
+    }
+
+    /// Returns the time after which the transfers that wait now have probably ended, or zero if
+    /// there are none.
+    pub fn ends_in(&self) -> Duration {
+        if !self.is_used() {
+            return Duration::ZERO;
+        }
+        let state = self.state.lock();
+        let count = state.queue.len() + usize::from(state.begun.is_some());
+        state.lasting.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// Returns whether there has been a transfer yet.
@@ -285,6 +378,7 @@ impl Behind {
     pub fn finish(&self, job: &Job, result: Result<Option<Vec<u8>>, Unanswered>) {
         let mut state = self.state.lock();
         state.writing = false;
+        state.measure();
         state.count(job, &result);
         let silent = matches!(result, Err(Unanswered::Late));
         if let Some(transfer) = state.transfer(job.asker, job.number) {
@@ -294,6 +388,7 @@ impl Behind {
             // The others would take as long, one after the other.
             state.fail_waiting();
         }
+        state.remove_handed_over();
         self.changed.notify_all();
     }
 }
@@ -305,9 +400,10 @@ impl Job {
     /// See [`Unanswered`].
     pub fn run(&self) -> Result<Option<Vec<u8>>, Unanswered> {
         let Span { addr, len } = self.span;
-        match &self.direction {
-            Direction::Read => self.messages.read(addr, len).map(Some),
-            Direction::Write(bytes) => self.messages.write(addr, bytes).map(|()| None),
+        match &self.bytes {
+            None => self.messages.read(addr, len).map(Some),
+            Some(Bytes::Shared(bytes)) => self.messages.write(addr, bytes).map(|()| None),
+            Some(Bytes::Own(bytes)) => self.messages.write(addr, bytes).map(|()| None),
         }
     }
 }
@@ -333,8 +429,35 @@ impl State {
         let Some(transfers) = self.askers.get(&asker) else {
             return self.askers.len() >= MAX_ASKERS;
         };
-        let bytes: usize = transfers.iter().map(|transfer| transfer.span.len).sum();
-        transfers.len() >= MAX_TRANSFERS || bytes > MAX_BYTES - MAX_TRANSFER
+        transfers.len() >= MAX_TRANSFERS || self.bytes(asker) > MAX_BYTES - MAX_TRANSFER
+    }
+
+    /// Returns the number of bytes of the transfers of an asker.
+    fn bytes(&self, asker: u64) -> usize {
+        let transfers = self.askers.get(&asker).into_iter().flatten();
+        transfers.map(|transfer| transfer.span.len).sum()
+    }
+
+    /// Returns whether a write is with the VMM, or bytes wait that were handed over before transfer
+    /// `next`.
+    fn is_writing(&self, next: u64) -> bool {
+        let mut transfers = self.askers.values().flatten();
+        let waits = |transfer: &Transfer| transfer.is_handed_over() && transfer.number < next;
+        self.writing || transfers.any(waits)
+    }
+
+    /// Removes transfers that have ended and whose bytes were handed over: their progress tells
+    /// the result.
+    fn remove_handed_over(&mut self) {
+        self.retain(|transfer| !(transfer.is_handed_over() && transfer.has_ended()));
+    }
+
+    /// Adds the time of the transfer that has ended to the average.
+    fn measure(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            let lasted = begun.elapsed().min(LONGEST);
+            self.lasting = (self.lasting * 7 + lasted) / 8;
+        }
     }
 
     /// Removes results that are too old to be used.
@@ -348,10 +471,6 @@ impl State {
             transfers.retain(&keeps);
             !transfers.is_empty()
         });
-    }
-
-    fn remove_waiting_writes(&mut self) {
-        self.retain(|transfer| transfer.is_read() || !transfer.is_waiting());
     }
 
     fn end_all(&mut self) {
@@ -373,21 +492,27 @@ impl State {
             let transfer = self.transfer(asker, number).filter(|transfer| transfer.is_waiting());
             let Some(transfer) = transfer else { continue };
             transfer.stage = Stage::Running;
-            let (span, direction) = (transfer.span, transfer.direction.clone());
-            self.writing = matches!(direction, Direction::Write(_));
-            return Some(Job { asker, number, span, direction, messages });
+            let span = transfer.span;
+            let bytes = match &mut transfer.direction {
+                Direction::Read(_) => None,
+                Direction::Write(bytes) => Some(Bytes::Shared(Arc::clone(bytes))),
+                Direction::HandedOver(bytes, _) => Some(Bytes::Own(std::mem::take(bytes))),
+            };
+            self.writing = bytes.is_some();
+            self.begun = Some(Instant::now());
+            return Some(Job { asker, number, span, bytes, messages });
         }
         None
     }
 
     fn count(&mut self, job: &Job, result: &Result<Option<Vec<u8>>, Unanswered>) {
         let (counts, len) = (&mut self.counts, job.span.len as u64);
-        match (result, &job.direction) {
-            (Ok(_), Direction::Read) => {
+        match (result, &job.bytes) {
+            (Ok(_), None) => {
                 counts.reads += 1;
                 counts.read_bytes += len;
             }
-            (Ok(_), Direction::Write(_)) => {
+            (Ok(_), Some(_)) => {
                 counts.writes += 1;
                 counts.written_bytes += len;
             }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vrnic_adapter::host::HandedOver;
+
 use super::messages::Unanswered;
 
 /// A range of guest addresses.
@@ -29,12 +31,49 @@ impl Span {
 }
 
 /// The direction of a transfer.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Direction {
-    /// From the guest.
-    Read,
-    /// To the guest: these bytes.
+    /// From the guest, for the message with this number.
+    Read(u64),
+    /// To the guest: these bytes, which are compared when the write is tried again.
     Write(Arc<[u8]>),
+    /// To the guest: these bytes, which the writer has handed over.
+    HandedOver(Vec<u8>, Claim),
+}
+
+/// The claim of a writer that the bytes of a transfer are written. It fails when this is dropped
+/// before.
+#[derive(Debug)]
+pub(super) struct Claim {
+    progress: Arc<HandedOver>,
+    /// Number of bytes that are not written.
+    left: u64,
+}
+
+impl Claim {
+    pub(super) fn new(progress: &Arc<HandedOver>, bytes: usize) -> Self {
+        let mut this = Self { progress: Arc::clone(progress), left: 0 };
+        this.add(bytes);
+        this
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.left += bytes as u64;
+        self.progress.add(bytes as u64);
+    }
+
+    /// Records that all bytes are written.
+    pub(super) fn written(&mut self) {
+        self.progress.written(std::mem::take(&mut self.left));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.progress.fail();
+        }
+    }
 }
 
 /// The progress of a transfer.
@@ -69,12 +108,53 @@ impl Transfer {
 
     /// Returns whether it is a read.
     pub(super) fn is_read(&self) -> bool {
-        matches!(self.direction, Direction::Read)
+        matches!(self.direction, Direction::Read(_))
     }
 
-    /// Returns whether it reads the byte at an address.
-    pub(super) fn reads(&self, addr: u64) -> bool {
-        self.is_read() && self.span.offset(addr).is_some()
+    /// Returns whether it is a write that is tried again.
+    pub(super) fn is_write(&self) -> bool {
+        matches!(self.direction, Direction::Write(_))
+    }
+
+    /// Returns whether its bytes were handed over.
+    pub(super) fn is_handed_over(&self) -> bool {
+        matches!(self.direction, Direction::HandedOver(..))
+    }
+
+    /// Returns whether it reads the byte at an address, for a message.
+    pub(super) fn reads(&self, message: u64, addr: u64) -> bool {
+        matches!(self.direction, Direction::Read(own) if own == message)
+            && self.span.offset(addr).is_some()
+    }
+
+    /// Returns the number of bytes of the range from an address on.
+    pub(super) fn left(&self, addr: u64) -> usize {
+        self.span.offset(addr).map_or(0, |offset| self.span.len - offset)
+    }
+
+    /// Adds bytes to a transfer that has not begun, up to `most` bytes in all, if they follow those
+    /// that were handed over with the same progress. Returns whether they were added.
+    pub(super) fn extend(
+        &mut self,
+        addr: u64,
+        from: &[u8],
+        progress: &Arc<HandedOver>,
+        most: usize,
+    ) -> bool {
+        let follows = self.is_waiting()
+            && self.span.addr.checked_add(self.span.len as u64) == Some(addr)
+            && self.span.len.saturating_add(from.len()) <= most;
+        match &mut self.direction {
+            Direction::HandedOver(bytes, claim)
+                if follows && Arc::ptr_eq(&claim.progress, progress) =>
+            {
+                bytes.extend_from_slice(from);
+                claim.add(from.len());
+                self.span.len += from.len();
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Returns whether it writes the first of these bytes to an address, as far as it goes. The
@@ -90,7 +170,7 @@ impl Transfer {
 
     /// Returns whether it has written other or the same bytes from an address on.
     pub(super) fn has_written(&self, addr: u64) -> bool {
-        !self.is_read() && self.span.addr == addr && matches!(self.stage, Stage::Done(..))
+        self.is_write() && self.span.addr == addr && matches!(self.stage, Stage::Done(..))
     }
 
     /// Returns the bytes of a read that has succeeded, and the offset of an address in them. Up to
@@ -140,6 +220,9 @@ impl Transfer {
     /// Records the result, unless it has been made to fail.
     pub(super) fn finish(&mut self, result: Result<Option<Vec<u8>>, Unanswered>) {
         let now = Instant::now();
+        if let (Direction::HandedOver(_, claim), Ok(_)) = (&mut self.direction, &result) {
+            claim.written();
+        }
         if matches!(self.stage, Stage::Running) {
             self.stage = match result {
                 Ok(bytes) => Stage::Done(bytes.unwrap_or_default().into(), now),

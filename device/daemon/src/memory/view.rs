@@ -1,10 +1,11 @@
 //! Guest memory during a turn.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockReadGuard;
-use vrnic_adapter::host::Awaited;
+use vrnic_adapter::host::{Awaited, HandedOver};
 
 use super::behind::Behind;
 use super::fault::{CopyFault, Fault, FaultKind};
@@ -40,20 +41,83 @@ pub struct DmaView<'a> {
     behind: Option<&'a Behind>,
     /// The asker for such memory, or zero if the access cannot be tried again.
     asker: Cell<u64>,
+    /// The message of the asker.
+    message: Cell<u64>,
     /// True if an access has used such memory since the last call of [`Self::settle`].
     used: Cell<bool>,
 }
 
 impl<'a> DmaView<'a> {
     pub(super) fn new(reach: RwLockReadGuard<'a, Reach>, behind: Option<&'a Behind>) -> Self {
-        let (asker, used) = (Cell::new(0), Cell::new(false));
-        Self { reach, place: Cell::new(0), behind, asker, used }
+        let (asker, message, used) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Self { reach, place: Cell::new(0), behind, asker, message, used }
     }
 
     /// Makes memory accessible that is reached by messages, for an asker that tries again.
     #[inline]
     pub fn attend(&self, asker: u64) {
         self.asker.set(asker);
+    }
+
+    /// Names the message to which reads from now on belong.
+    #[inline]
+    pub fn of_message(&self, number: u64) {
+        self.message.set(number);
+    }
+
+    /// Starts to read the bytes of a range that are reached by messages, as far as there is room.
+    pub fn announce(&self, addr: u64, len: usize) {
+        let (Some(behind), asker @ 1..) = (self.behind, self.asker.get()) else { return };
+        let mut done = 0;
+        while done < len {
+            let Ok(at) = advance(addr, done) else { return };
+            done += match self.gap(at, len - done, Intent::Read) {
+                Some(gap) => {
+                    behind.announce(asker, self.message.get(), at, gap);
+                    gap
+                }
+                None => match self.piece(at, len - done, Intent::Read) {
+                    Ok(piece) => piece.len,
+                    Err(_) => return,
+                },
+            };
+        }
+    }
+
+    /// Copies into guest memory. Bytes that go by messages count as written when they are taken
+    /// over.
+    ///
+    /// # Errors
+    /// Returns the first address that cannot be written, or whose byte is not taken over.
+    pub fn hand_over(
+        &self,
+        addr: u64,
+        from: &[u8],
+        progress: &Arc<HandedOver>,
+    ) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < from.len() {
+            let at = advance(addr, done)?;
+            let rest = from.get(done..).unwrap_or_default();
+            done += match self.piece(at, rest.len(), Intent::Write) {
+                Ok(piece) => {
+                    let part = rest.get(..piece.len).ok_or(Fault::unmapped(at))?;
+                    piece.memory.write(piece.offset, part).ok_or(Fault::unmapped(at))?;
+                    piece.len
+                }
+                Err(fault) => {
+                    let asker = self.asker.get();
+                    let behind = self.behind.filter(|_| asker != 0).ok_or(fault)?;
+                    let gap = self.gap(at, rest.len(), Intent::Write).ok_or(fault)?;
+                    let part = rest.get(..gap).ok_or(fault)?;
+                    if !behind.hand_over(asker, at, part, progress) {
+                        return Err(fault);
+                    }
+                    gap
+                }
+            };
+        }
+        Ok(())
     }
 
     /// Returns what an access to a range is waiting for that has failed.
@@ -111,28 +175,6 @@ impl<'a> DmaView<'a> {
     #[must_use]
     pub fn may_wait(&self) -> bool {
         self.behind.is_some()
-    }
-
-    /// Returns whether the bytes of a write that go by messages have arrived. Those that have not
-    /// are sent.
-    #[must_use]
-    pub fn prepare(&self, addr: u64, from: &[u8]) -> bool {
-        let mut done = 0;
-        while done < from.len() {
-            let Ok(at) = advance(addr, done) else { return true };
-            done += match self.piece(at, from.len() - done, Intent::Write) {
-                Ok(piece) => piece.len,
-                Err(fault) => {
-                    let rest = from.get(done..).unwrap_or_default();
-                    match self.write_behind(at, rest, fault) {
-                        Ok(len) => len,
-                        // Memory that is not accessible at all is refused by the write itself.
-                        Err(_) => return self.gap(at, rest.len(), Intent::Write).is_none(),
-                    }
-                }
-            };
-        }
-        true
     }
 
     /// Ends the accesses since the last call, which belong to one operation that has succeeded.
@@ -258,7 +300,7 @@ impl<'a> DmaView<'a> {
         let gap = self.gap(addr, into.len(), Intent::Read).ok_or(fault)?;
         let into = into.get_mut(..gap).ok_or(fault)?;
         self.used.set(true);
-        behind.read(asker, addr, into).ok_or(fault)
+        behind.read(asker, self.message.get(), addr, into).ok_or(fault)
     }
 
     /// Writes the start of `from` by messages.

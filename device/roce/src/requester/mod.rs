@@ -295,6 +295,12 @@ impl Requester {
         true
     }
 
+    /// Sends nothing before the time `until`, because the caller does not have the next packet's
+    /// bytes yet ([`Self::upcoming_bytes`]).
+    pub fn hold_until(&mut self, until: Nanos) {
+        self.stalled_until = Some(until);
+    }
+
     /// If `paused` is true, starts no more work requests, while started work requests continue
     /// (state SQD). If it is false, starts work requests again.
     pub fn pause(&mut self, paused: bool) {
@@ -322,6 +328,17 @@ impl Requester {
         let offset = entry.offset(psn, self.config.mtu);
         let bytes = entry.bytes_at(psn, self.config.mtu);
         Some((entry.request.id, offset..offset.saturating_add(bytes)))
+    }
+
+    /// Returns the oldest READ or atomic without its whole answer. The answers of later ones are
+    /// not accepted before.
+    #[must_use]
+    pub fn next_answered(&self) -> Option<u64> {
+        let mut started = self.ledger.oldest()..self.ledger.started();
+        started.find_map(|at| {
+            let entry = self.ledger.get(at).filter(|entry| entry.has_answer())?;
+            Some(entry.request.id)
+        })
     }
 
     /// Returns whether nothing is outstanding.

@@ -71,6 +71,16 @@ impl Requester {
         Some(transmit)
     }
 
+    /// Returns the work request of the packet at the cursor, unless it must wait, and the range of
+    /// its bytes.
+    #[must_use]
+    pub fn upcoming_bytes(&self) -> Option<(u64, Range<u32>)> {
+        let waits = self.failed || self.not_ready_until.is_some() || self.stalled_until.is_some();
+        let upcoming = self.upcoming().filter(|_| !waits)?;
+        let Transmit { id, range, .. } = self.make(&upcoming.entry);
+        Some((id, range))
+    }
+
     /// Moves the cursor over SENDs and WRITEs that need not be sent again while the answer of an
     /// earlier READ or atomic is missing, because they are acknowledged, or because there is no
     /// sign that they were lost.

@@ -24,7 +24,9 @@ impl Requester {
             }
             // The peer has not got all packets that are outstanding.
             self.stalled_until = None;
-            self.arm(now);
+            if self.config.transport.is_reliable() {
+                self.arm(now);
+            }
         }
         if self.not_ready_until.is_some_and(|until| until <= now) {
             self.not_ready_until = None;

@@ -3,6 +3,7 @@
 use super::held::Slot;
 use crate::wire::headers::{AtomicEth, Feth, Imm, Reth};
 use crate::wire::numbers::Srqn;
+use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Nak, SendEnd};
 
 /// The caller's task for a packet.
@@ -68,9 +69,9 @@ pub enum Verdict {
     Old(u64),
     /// There is no receive. Nothing was done, and the packet must be sent again.
     NotReady,
-    /// The memory has absent pages, which will be there soon. Nothing was done, and the packet must
-    /// be sent again.
-    Absent,
+    /// The memory has absent pages, which will probably be there after the time of this timer.
+    /// Nothing was done, and the packet must be sent again.
+    Absent(RnrTimer),
     /// The operation is not enabled for the QP, or the receive is too short.
     Invalid,
     /// The key does not allow the access.

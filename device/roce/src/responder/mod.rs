@@ -44,9 +44,6 @@ use crate::wire::opcode::Transport;
 use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Mtu, Nak, Packet, Qpn, Request, Syndrome};
 
-/// The shortest time to wait before a packet is sent again, 10 µs.
-const SHORTEST_WAIT: RnrTimer = RnrTimer::new(1);
-
 /// Configuration of a responder.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -274,10 +271,12 @@ impl Responder {
         let nak = match verdict {
             Verdict::Executed if !atomic => return self.executed(&pending, None),
             Verdict::Old(old) if atomic => return self.executed(&pending, Some(old)),
-            Verdict::NotReady | Verdict::Absent => {
+            Verdict::NotReady | Verdict::Absent(_) => {
                 self.counters.not_ready += 1;
-                let absent = verdict == Verdict::Absent;
-                let timer = if absent { SHORTEST_WAIT } else { self.config.min_rnr_timer };
+                let timer = match verdict {
+                    Verdict::Absent(timer) => timer,
+                    _ => self.config.min_rnr_timer,
+                };
                 let syndrome = Syndrome::NotReady(timer);
                 self.refusal = Some((self.expected, syndrome));
                 self.waiting = Waiting::NotReady;

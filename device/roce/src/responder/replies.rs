@@ -5,10 +5,11 @@
 //! pending. One acknowledgement answers all requests of a batch.
 
 use super::resources::{Answer, Resource};
-use super::{Responder, SHORTEST_WAIT, Waiting};
+use super::{Responder, Waiting};
 use crate::psn::Psn;
 use crate::wire::headers::Reth;
 use crate::wire::numbers::Rkey;
+use crate::wire::syndrome::RnrTimer;
 use crate::wire::{Aeth, Body, Head, Nak, ReadPart, Response, Syndrome};
 
 /// An answer to send.
@@ -33,6 +34,8 @@ pub struct ReadSegment {
     pub key: Rkey,
     /// Number of bytes, at most the path MTU.
     pub length: u32,
+    /// Number of bytes of the READ from the first address on.
+    pub left: u32,
     /// The number of the message ([`super::Arrival::number`]).
     pub number: u64,
 }
@@ -97,12 +100,12 @@ impl Responder {
     }
 
     /// Replaces an answer whose memory has absent pages: the peer asks again for it, and for all
-    /// that it has asked for behind it, after a short time.
-    pub fn postpone(&mut self, reply: &Reply) {
+    /// that it has asked for behind it, after the time of `timer`.
+    pub fn postpone(&mut self, reply: &Reply, timer: RnrTimer) {
         self.stop_answers();
         self.ack = None;
         self.counters.not_ready += 1;
-        self.refusal = Some((reply.head.psn, Syndrome::NotReady(SHORTEST_WAIT)));
+        self.refusal = Some((reply.head.psn, Syndrome::NotReady(timer)));
     }
 
     fn head(&self, psn: Psn) -> Head {
@@ -145,10 +148,12 @@ impl Responder {
     fn segment(&self, resource: &Resource, reth: &Reth, psn: Psn) -> ReadSegment {
         let mtu = self.config.mtu.bytes();
         let offset = psn.since(resource.span.first).wrapping_mul(mtu);
+        let left = reth.length.saturating_sub(offset);
         ReadSegment {
             addr: reth.addr.wrapping_add(u64::from(offset)),
             key: reth.key,
-            length: reth.length.saturating_sub(offset).min(mtu),
+            length: left.min(mtu),
+            left,
             number: resource.number,
         }
     }

@@ -215,7 +215,7 @@ impl Rxe {
             let offset = place * self.mtu.bytes();
             let length = (reth.length - offset).min(self.mtu.bytes());
             let addr = reth.addr + u64::from(offset);
-            let segment = ReadSegment { addr, key: reth.key, length, number: 0 };
+            let segment = ReadSegment { addr, key: reth.key, length, left: length, number: 0 };
             self.reply(first.plus(place), Response::Read(part), Some(segment));
         }
     }

@@ -252,7 +252,7 @@ impl End {
                 assert_eq!(
                     (moved, nak.is_some()),
                     match verdict {
-                        Verdict::NotReady | Verdict::Absent => (false, false),
+                        Verdict::NotReady | Verdict::Absent(_) => (false, false),
                         verdict => (verdict == good, verdict != good),
                     }
                 );
@@ -376,7 +376,7 @@ fn packet(shape: &Shape) -> Packet<'static> {
 fn verdict(arrival: &Arrival, choices: &mut Choices<'_>) -> Verdict {
     match choices.byte() {
         1..=7 => Verdict::NotReady,
-        8 => Verdict::Absent,
+        8 => Verdict::Absent(RnrTimer::new(choices.byte())),
         9 => Verdict::Invalid,
         10 => Verdict::Access,
         11 => Verdict::Operational,

@@ -202,6 +202,8 @@ pub struct Source {
     pub remote: Remote,
     /// Number of its bytes before the part.
     pub at: u64,
+    /// Number of bytes of the READ from the part on.
+    pub left: u64,
     /// The number of the READ.
     pub message: u64,
     /// True if the part is the last one.
@@ -219,13 +221,21 @@ pub fn read_on<H: Host>(
     source: &Source,
     into: &mut [u8],
 ) -> Result<(), Refusal> {
-    let &Source { remote, at, message, last } = source;
+    let &Source { remote, at, left, message, last } = source;
     // The memory is looked up to the end of the part.
     let end = at.saturating_add(into.len() as u64);
     let mut side = SgList::default();
     let (message, need) = (Some(message), Access::REMOTE_READ);
     let wanted = Wanted { remote, len: end, message, need };
     look_up(there, responder, &mut side, &wanted)?;
+    there.turn.memory.of_message(source.message);
+    if !side.is_immediate::<H>(&there.turn.memory, at..end) {
+        let mut whole = SgList::default();
+        let wanted = Wanted { len: at.saturating_add(left), ..wanted };
+        if look_up(there, responder, &mut whole, &wanted).is_ok() {
+            whole.announce::<H>(&there.turn.memory, at..wanted.len, into.len() as u64);
+        }
+    }
     side.read::<H>(&there.turn.memory, at, into).map_err(|_| side.refusal(&there.turn, at..end))?;
     if last {
         placed(there, source.message, remote, &side);

@@ -247,7 +247,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let mut target = SgList::default();
         self.add_sink(&mut target)?;
         let result = Runs::find(&target, 0..8).ok_or_else(|| self.stop(&target, true, 0..8))?;
-        if !target.is_immediate::<H>(&here.memory, 0..8) {
+        if target.has_ranges() || !target.is_immediate::<H>(&here.memory, 0..8) {
             return Err(Stop::denied(Denied::Memory));
         }
         let old = there.act(|| responder::atomic(there, responder, &inbound))?;
@@ -362,7 +362,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     }
 
     /// Returns how many of the bytes `range` to copy at once. Bytes for which the host has to wait
-    /// have long pieces, because each piece waits once.
+    /// have long pieces, because each piece waits once. Those of a range are moved by themselves.
     #[inline]
     fn piece(
         &self,
@@ -371,14 +371,17 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         range: Range<u64>,
     ) -> u64 {
         let left = range.end - range.start;
+        if source.list.has_ranges() || target.list.has_ranges() {
+            let len = source.list.part_len(range.start, left.min(WAITING_PIECE));
+            return target.list.part_len(range.start, len);
+        }
         let long = range.start..range.end.min(range.start.saturating_add(WAITING_PIECE));
         if source.list.is_immediate::<H>(source.memory, long.clone())
             && target.list.is_immediate::<H>(target.memory, long)
         {
             return self.here.slice.piece(left);
         }
-        let len = source.list.part_len(range.start, left.min(WAITING_PIECE));
-        target.list.part_len(range.start, len)
+        left.min(WAITING_PIECE)
     }
 
     /// Returns the end of the block that begins at `at` in the usual order, and the bytes of the

@@ -1,5 +1,7 @@
 //! Reports copied messages to the daemon's watcher, because no frames carry them.
 
+use std::time::Duration;
+
 use vrnic_abi::sq::Class;
 use vrnic_roce::Psn;
 use vrnic_roce::responder::Verdict;
@@ -44,9 +46,13 @@ pub(crate) fn stopped<H: Host>(
     match stop {
         Stop::Local(..) | Stop::Absent | Stop::Remote(Refusal::Unexpected) => {}
         Stop::Remote(Refusal::NotReady) if again => {}
-        Stop::Remote(refusal) => {
-            exchanged(network, watcher, exchange, verdict(Err(*refusal)), responder)
-        }
+        Stop::Remote(refusal) => exchanged(
+            network,
+            watcher,
+            exchange,
+            verdict(Err(*refusal), Duration::default),
+            responder,
+        ),
     }
 }
 

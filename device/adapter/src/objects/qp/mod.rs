@@ -24,11 +24,13 @@
 //! | [`ends`] | the ends of that connection below TCP |
 //! | [`switched`] | what such a connection has carried before its messages |
 //! | [`promise`] | the state of a QP that gets the connection of a TOE QP |
+//! | [`handed`] | the bytes of a message in progress that the host has taken over |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
 pub mod ends;
 mod halves;
+pub mod handed;
 pub(crate) mod held;
 pub mod lifecycle;
 pub mod open_reads;

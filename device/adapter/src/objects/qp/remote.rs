@@ -18,6 +18,7 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_tcp::{Budget, Rest, Share};
 
 use super::SendRing;
+use super::handed::Handed;
 use super::held::Held;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::window::Window;
@@ -51,6 +52,8 @@ pub struct Sender {
     pub counted: requester::Counters,
     /// The outstanding work requests.
     pub outstanding: Outstanding,
+    /// The bytes of the READ in progress that the host has taken over, if there were any.
+    pub handed: Option<Box<Handed>>,
     /// The memory for more than a few of them.
     share: Share,
     /// Bytes of this memory.
@@ -71,6 +74,7 @@ impl Sender {
             outbox: Vec::new(),
             counted: requester::Counters::default(),
             outstanding,
+            handed: None,
             max_bytes,
             share: Share::of(memory),
             idle_at: None,
@@ -130,6 +134,8 @@ pub struct Receiver {
     pub counted: responder::Counters,
     /// Decides when the peer is notified of congestion.
     pub notifier: Notifier,
+    /// The bytes of a message in progress that the host has taken over, if there were any.
+    pub handed: Option<Box<Handed>>,
     /// Frames that arrived before a missing one, by slot.
     held: Vec<Option<Box<Held>>>,
     /// The number of these frames.
@@ -161,6 +167,7 @@ impl Receiver {
             outbox: Vec::new(),
             counted: responder::Counters::default(),
             notifier: Notifier::default(),
+            handed: None,
             held: Vec::new(),
             count: 0,
             share: Share::leaving(Rest::Quarter, memory),

@@ -42,7 +42,7 @@ fn work(behind: &Behind) -> usize {
 /// Reads two bytes at an address.
 fn read(behind: &Behind, asker: u64, addr: u64) -> Option<[u8; 2]> {
     let mut bytes = [0xff; 2];
-    let len = behind.read(asker, addr, &mut bytes)?;
+    let len = behind.read(asker, 0, addr, &mut bytes)?;
     assert_eq!(len, 2);
     Some(bytes)
 }
@@ -161,7 +161,7 @@ fn room_is_bounded() {
     let (behind, _vmm) = connected();
     let mut piece = vec![0; MAX_TRANSFER];
     for nth in 0..100 {
-        assert_eq!(behind.read(1, nth << 20, &mut piece), None);
+        assert_eq!(behind.read(1, 0, nth << 20, &mut piece), None);
     }
     assert_eq!(behind.counts().waiting, (MAX_BYTES / MAX_TRANSFER) as u64, "one asker");
     assert_eq!(behind.awaited(1, 99 << 20, 2), Awaited::Soon, "the others wait");
@@ -197,4 +197,83 @@ fn a_wait_for_writes_ends_with_the_write_or_a_reset() {
         assert!(behind.state.lock().take().is_none(), "what waited was removed");
         assert_eq!(behind.write(3, 0, b"next"), None);
     }
+}
+
+#[test]
+fn what_is_announced_is_read_for_that_message_alone() {
+    let (behind, _vmm) = connected();
+    behind.announce(1, 7, 100, 50);
+    behind.announce(1, 7, 100, 60);
+    assert_eq!(work(&behind), 2, "the second one reads what is missing");
+    let mut bytes = [0xff; 60];
+    assert_eq!(behind.read(1, 8, 100, &mut bytes), None, "another message");
+    assert_eq!(behind.read(1, 7, 100, &mut bytes), Some(50));
+    assert_eq!(behind.read(1, 7, 150, &mut bytes[50..]), Some(10));
+    assert_eq!((bytes[49], bytes[50]), (0, 1));
+    behind.announce(2, 7, 0, 1 << 30);
+    assert_eq!(behind.state.lock().bytes(2), MAX_ANNOUNCED, "room is left");
+}
+
+#[test]
+fn what_is_handed_over_is_written_in_long_pieces() {
+    let (behind, vmm) = connected();
+    let progress = Arc::default();
+    assert!(behind.hand_over(1, 8, b"one", &progress));
+    assert!(behind.hand_over(1, 11, b"two", &progress));
+    assert!(behind.hand_over(1, 20, b"far", &progress));
+    assert_eq!(progress.awaited(), Awaited::Soon);
+    assert!(behind.ends_in() >= behind.state.lock().lasting);
+    assert_eq!(work(&behind), 2);
+    assert_eq!(progress.awaited(), Awaited::Nothing);
+    let written = [(8, b"onetwo".to_vec()), (20, b"far".to_vec())];
+    assert_eq!(*vmm.written.lock(), written);
+    assert!(behind.state.lock().askers.is_empty());
+    assert_eq!(behind.ends_in(), Duration::ZERO);
+    let piece = vec![0; MAX_TRANSFER];
+    let taken = (0..100).filter(|nth| behind.hand_over(1, nth << 20, &piece, &progress)).count();
+    assert_eq!(taken, MAX_BYTES / MAX_TRANSFER);
+}
+
+/// Whatever ends a transfer before its bytes are written, the writer learns of it.
+#[test]
+fn what_was_handed_over_and_not_written_has_failed() {
+    type End = fn(&Behind, &Vmm);
+    let ends: [End; 5] = [
+        |behind, _| behind.end_span(8, 1),
+        |behind, _| behind.end_all(),
+        |behind, _| behind.disconnect(),
+        |behind, vmm| {
+            *vmm.fails.lock() = Some(Unanswered::Refused(14));
+            work(behind);
+        },
+        |behind, vmm| {
+            assert_eq!(read(behind, 2, 0), None);
+            *vmm.fails.lock() = Some(Unanswered::Late);
+            let job = behind.state.lock().take().expect("a job");
+            behind.finish(&job, job.run());
+        },
+    ];
+    for (nth, end) in ends.into_iter().enumerate() {
+        let (behind, vmm) = connected();
+        let progress = Arc::default();
+        assert!(behind.hand_over(1, 8, b"bytes", &progress));
+        end(&behind, &vmm);
+        assert_eq!(progress.awaited(), Awaited::Failed, "end {nth}");
+        assert!(!behind.state.lock().askers.contains_key(&1), "end {nth}");
+    }
+}
+
+/// A command that removes a region waits for bytes that an acknowledged packet has brought.
+#[test]
+fn a_wait_for_writes_includes_what_was_handed_over() {
+    let (behind, vmm) = connected();
+    let progress = Arc::default();
+    assert!(behind.hand_over(1, 8, b"bytes", &progress));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| behind.wait_for_write());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished());
+        assert_eq!(work(&behind), 1);
+    });
+    assert_eq!((progress.awaited(), vmm.written.lock().len()), (Awaited::Nothing, 1));
 }

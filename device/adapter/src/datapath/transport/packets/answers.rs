@@ -1,6 +1,8 @@
 //! Answers of the peer, which complete work requests and carry the bytes of READs.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vrnic_abi::qp::State;
 use vrnic_roce::Discard;
@@ -8,13 +10,14 @@ use vrnic_roce::requester::Effect;
 use vrnic_roce::wire::Packet;
 
 use super::requests::{Received, admit};
-use crate::datapath::constants::PAGES_PAUSE;
+use crate::datapath::constants::{LONGEST_PAUSE, PAGES_PAUSE};
 use crate::datapath::runs::Runs;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
-use crate::host::{HeldMemory, Host};
+use crate::host::{Awaited, HeldMemory, Host};
 use crate::memory::tpt::Denied;
+use crate::objects::qp::handed::Handed;
 use crate::objects::qp::remote::Sender;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
@@ -44,10 +47,14 @@ pub(super) fn receive<H: Host>(
         true => sink(&here, qp, sender, packet),
         false => Ok(None),
     };
-    let Ok(found) = found else {
-        sender.engine.ask_again(here.now().plus(PAGES_PAUSE));
+    if matches!(found, Err(Aside::Absent)) {
+        let pause = match here.host().moves_for() {
+            Duration::ZERO => PAGES_PAUSE,
+            wait => wait.min(LONGEST_PAUSE),
+        };
+        sender.engine.ask_again(here.now().plus(pause));
         return Ok(());
-    };
+    }
     let effect = sender.engine.receive(here.now(), packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);
@@ -61,8 +68,10 @@ pub(super) fn receive<H: Host>(
         }
     };
     let placed = match found {
-        Some(runs) => runs.write::<H>(&here.memory, bytes),
-        None => place(&here, qp, sender, id, offset, bytes),
+        Ok(Some(runs)) => runs.write::<H>(&here.memory, bytes),
+        Ok(None) => place(&here, qp, sender, id, offset, bytes),
+        Err(Aside::Handed) => Some(()),
+        Err(Aside::Refused | Aside::Absent) => None,
     };
     here.moved(bytes.len() as u64);
     if placed.is_none() {
@@ -87,8 +96,16 @@ fn place<H: Host>(
     side.write::<H>(&here.memory, offset.into(), bytes).ok()
 }
 
-/// Pages of the memory to which an answer goes are absent, and have been requested.
-struct Absent;
+/// The reason for which the bytes of an answer are not written when the engine takes it.
+enum Aside {
+    /// Pages of the memory are absent, and have been requested, or bytes of the message are on
+    /// their way.
+    Absent,
+    /// The host has taken the bytes over, and has written them if they are the last ones.
+    Handed,
+    /// The host could not write bytes of the message.
+    Refused,
+}
 
 /// Looks up the memory to which an answer goes, before the engine takes the answer. It cannot be
 /// looked up afterwards, because its pages may have become absent. Returns `None` if the memory is
@@ -96,22 +113,73 @@ struct Absent;
 fn sink<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    sender: &Sender,
+    sender: &mut Sender,
     packet: &Packet<'_>,
-) -> Result<Option<Runs>, Absent> {
-    let Some((id, bytes)) = sender.engine.waits_for(packet.head.psn) else { return Ok(None) };
+) -> Result<Option<Runs>, Aside> {
+    let Some((id, bytes)) = sender.engine.waits_for(packet.head.psn) else {
+        return Ok(None);
+    };
     let Some((posted, raw)) = sender.outstanding.find(id) else { return Ok(None) };
     let mut side = SgList::default();
     if side.add_sink(here, qp.user(), &posted.send, raw).is_err() {
         return Ok(None);
     }
     let range = u64::from(bytes.start)..u64::from(bytes.end);
+    if side.has_ranges() {
+        let waits = !side.has(range.start, range.end);
+        let is_absent = waits && side.fault(here, range) == Denied::Absent;
+        return if is_absent { Err(Aside::Absent) } else { Ok(None) };
+    }
+    let is_handed = sender.handed.as_ref().is_some_and(|it| it.is_of(id));
+    // The engine does not take an answer behind a missing one.
+    let is_next = sender.engine.next_answered() == Some(id);
+    if (is_handed || !side.is_immediate::<H>(&here.memory, range.clone())) && !is_next {
+        return Ok(None);
+    }
+    if is_handed || !side.is_immediate::<H>(&here.memory, range.clone()) {
+        let handed = sender.handed.get_or_insert_default();
+        handed.turn_to(id);
+        let ends = range.end == posted.send.length;
+        return hand_over(here, handed, &side, Part { range, ends, payload: packet.payload });
+    }
     match Runs::find(&side, range.clone()) {
-        None if side.has(range.start, range.end) => Ok(None),
-        Some(runs) if runs.prepare::<H>(&here.memory, packet.payload) => Ok(Some(runs)),
-        Some(_) if side.fault(here, range.clone()) == Denied::Absent => Err(Absent),
-        Some(_) => Ok(None),
-        None if side.fault(here, range) == Denied::Absent => Err(Absent),
+        Some(runs) => Ok(Some(runs)),
+        None if side.fault(here, range) == Denied::Absent => Err(Aside::Absent),
         None => Ok(None),
+    }
+}
+
+/// The bytes of an answer.
+struct Part<'p> {
+    range: Range<u64>,
+    /// True if they are the last ones of the message.
+    ends: bool,
+    payload: &'p [u8],
+}
+
+/// Passes the bytes of an answer to memory that the host writes. The last ones count as stored when
+/// all bytes of the message have arrived there.
+#[cold]
+fn hand_over<H: Host>(
+    here: &TurnContext<'_, H>,
+    handed: &mut Handed,
+    side: &SgList<'_>,
+    Part { range, ends, payload }: Part<'_>,
+) -> Result<Option<Runs>, Aside> {
+    // Neither does it take one of another length.
+    if payload.len() as u64 != range.end.saturating_sub(range.start) || !handed.has(range.start) {
+        return Ok(None);
+    }
+    if !handed.has(range.end) {
+        if side.hand_over::<H>(&here.memory, range.start, payload, handed.progress()).is_err() {
+            let is_absent = side.fault(here, range) == Denied::Absent;
+            return Err(if is_absent { Aside::Absent } else { Aside::Refused });
+        }
+        handed.reach(range.end);
+    }
+    match handed.awaited() {
+        Awaited::Failed => Err(Aside::Refused),
+        Awaited::Soon if ends => Err(Aside::Absent),
+        _ => Err(Aside::Handed),
     }
 }

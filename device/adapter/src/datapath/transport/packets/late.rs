@@ -150,7 +150,7 @@ impl<H: Host> Half<'_, H> {
             (_, Some(refusal)) => Err(refusal),
             // The frame was checked when it arrived.
             (Ok(Some(parsed)), None) if let Ok(packet) = parsed.checked_packet() => {
-                self.execute(&arrival, packet.payload, false)
+                self.execute(&arrival, packet.payload, false, &mut receiver.handed)
             }
             _ => Err(Refusal::Operational),
         };
@@ -165,7 +165,7 @@ impl<H: Host> Half<'_, H> {
             receiver.window = Some(window);
         }
         if let Engine::Reliable(engine) = &mut receiver.engine
-            && engine.end(verdict(result)).is_some()
+            && engine.end(verdict(result, || self.core.host().moves_for())).is_some()
             && let Err(refusal) = result
         {
             self.fail(refusal);

@@ -1,20 +1,32 @@
 //! Translates messages between work requests, the engine and the responder.
 
+use std::time::Duration;
+
 use vrnic_abi::Key;
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, FlushFlags};
 use vrnic_roce::requester::{Remote, Work, WorkRequest};
 use vrnic_roce::responder::{Arrival, Arriving, Verdict};
+use vrnic_roce::time::rnr_timer;
 use vrnic_roce::wire::SendEnd;
 use vrnic_roce::wire::headers::Feth;
 use vrnic_roce::wire::numbers::{Rkey, Srqn};
+use vrnic_roce::wire::syndrome::RnrTimer;
 
 use crate::datapath::inbound::{self, Inbound, Operation};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
 use crate::objects::qp::{Qp, Responder};
 use crate::requests::wqe::SendWqe;
+
+/// Longest time for which a peer waits because memory is absent.
+const LONGEST_ABSENCE: Duration = Duration::from_micros(960);
+
+/// Returns the timer for a peer that waits because memory is absent.
+pub(super) fn timer_of(absent: Duration) -> RnrTimer {
+    rnr_timer(absent.min(LONGEST_ABSENCE))
+}
 
 /// Returns a work request for the engine, or `None` for one that concerns only local keys. The
 /// engine identifies it by its index in the send queue.
@@ -119,13 +131,17 @@ impl Message {
     }
 }
 
-/// Returns the verdict for the engine about a request that was executed or refused.
-pub(crate) const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
+/// Returns the verdict for the engine about a request that was executed or refused. If its memory
+/// is absent, it probably is there after the time `absent`.
+pub(crate) fn verdict(
+    result: Result<Option<u64>, Refusal>,
+    absent: impl FnOnce() -> Duration,
+) -> Verdict {
     match result {
         Ok(None) => Verdict::Executed,
         Ok(Some(old)) => Verdict::Old(old),
         Err(Refusal::NotReady) => Verdict::NotReady,
-        Err(Refusal::Absent) => Verdict::Absent,
+        Err(Refusal::Absent) => Verdict::Absent(timer_of(absent())),
         Err(Refusal::Invalid | Refusal::TooShort | Refusal::Unexpected) => Verdict::Invalid,
         Err(Refusal::Access(_)) => Verdict::Access,
         Err(Refusal::Operational | Refusal::Malformed) => Verdict::Operational,

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vrnic_abi::qp::Type;
 use vrnic_faults::Site;
@@ -20,8 +21,9 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Parsed;
-use crate::host::Host;
+use crate::host::{Awaited, Host};
 use crate::objects::core::Core;
+use crate::objects::qp::handed::Handed;
 use crate::objects::qp::held::Held;
 use crate::objects::qp::remote::{Engine, Receiver, Way};
 use crate::objects::qp::window::Placing;
@@ -174,8 +176,8 @@ impl<H: Host> Half<'_, H> {
             },
             Engine::Unreliable(engine) => {
                 let arrival = engine.receive(packet)?;
-                let result = self.execute(&arrival, packet.payload, false);
-                engine.end(verdict(result));
+                let result = self.execute(&arrival, packet.payload, false, &mut receiver.handed);
+                engine.end(verdict(result, Duration::default));
                 // An error of the receiver itself is reported to the receiver. In other cases no QP
                 // answers.
                 if let Err(refusal) = result {
@@ -206,7 +208,8 @@ impl<H: Host> Half<'_, H> {
         if placing == Placing::Later {
             return Ok(());
         }
-        let result = self.execute(arrival, payload, placing == Placing::Kept);
+        let kept = placing == Placing::Kept;
+        let result = self.execute(arrival, payload, kept, &mut receiver.handed);
         if placing == Placing::Kept
             && result.is_ok()
             && let Some(window) = &mut receiver.window
@@ -214,7 +217,7 @@ impl<H: Host> Half<'_, H> {
             window.bytes.extend_from_slice(payload);
         }
         if let Engine::Reliable(engine) = &mut receiver.engine
-            && engine.end(verdict(result)).is_some()
+            && engine.end(verdict(result, || self.core.host().moves_for())).is_some()
             && let Err(refusal) = result
         {
             self.fail(refusal);
@@ -236,6 +239,7 @@ impl<H: Host> Half<'_, H> {
         arrival: &Arrival,
         payload: &[u8],
         kept: bool,
+        handed: &mut Option<Box<Handed>>,
     ) -> Result<Option<u64>, Refusal> {
         let message = Message::new(arrival, self.responder);
         let ended = {
@@ -263,7 +267,7 @@ impl<H: Host> Half<'_, H> {
                     flush::flush(&there, self.responder, &message.inbound)?;
                     None
                 }
-                _ => place(&there, self.responder, &message, payload, kept)?,
+                _ => place(&there, self.responder, &message, Bytes { payload, kept }, handed)?,
             };
             if message.ends {
                 there.turn.step(operation.executed());
@@ -279,6 +283,13 @@ impl<H: Host> Half<'_, H> {
     }
 }
 
+/// The bytes of a packet.
+struct Bytes<'a> {
+    payload: &'a [u8],
+    /// True if they are placed later, if they have memory.
+    kept: bool,
+}
+
 /// Places the bytes of a SEND or WRITE, unless they are kept and have memory. Only checks the
 /// memory of a READ, whose bytes are sent with the answers. Returns the key that the message has
 /// invalidated.
@@ -286,18 +297,24 @@ fn place<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
     message: &Message,
-    payload: &[u8],
-    kept: bool,
+    bytes: Bytes<'_>,
+    handed: &mut Option<Box<Handed>>,
 ) -> Result<Option<Ended>, Refusal> {
     let Message { inbound, ends } = message;
     let mut side = SgList::default();
     responder::find(there, responder, inbound, &mut side)?;
     // Only the last part of a WRITE has immediate data, so the message has no receive yet.
     responder::accept(there, responder, &Inbound { from: 0, ..*inbound })?;
-    let end = inbound.from.saturating_add(payload.len() as u64);
-    if !kept || !side.has(inbound.from, end) {
+    let Bytes { payload, kept } = bytes;
+    let range = inbound.from..inbound.from.saturating_add(payload.len() as u64);
+    let is_handed = handed.as_ref().is_some_and(|it| it.is_of(inbound.number));
+    if kept && side.has(range.start, range.end) {
+        // They are placed later.
+    } else if is_handed || !side.is_immediate::<H>(&there.turn.memory, range.clone()) {
+        hand_over(there, handed.get_or_insert_default(), message, &side, payload)?;
+    } else {
         side.write::<H>(&there.turn.memory, inbound.from, payload)
-            .map_err(|_| side.refusal(&there.turn, inbound.from..end))?;
+            .map_err(|_| side.refusal(&there.turn, range))?;
     }
     there.turn.moved(payload.len() as u64);
     if matches!(inbound.operation, Operation::Read(_)) {
@@ -308,6 +325,35 @@ fn place<H: Host>(
         return Ok(None);
     }
     responder::end(there, responder, inbound, &side)
+}
+
+/// Passes the bytes of a packet to memory that the host writes. The last packet of a message is
+/// executed when all bytes of the message have arrived there.
+#[cold]
+fn hand_over<H: Host>(
+    there: &There<'_, H>,
+    handed: &mut Handed,
+    message: &Message,
+    side: &SgList<'_>,
+    payload: &[u8],
+) -> Result<(), Refusal> {
+    // A lost message of an unreliable connection does not come again.
+    if there.qp.kind == Type::Uc {
+        return Err(Refusal::Operational);
+    }
+    let Message { inbound, ends } = message;
+    let end = inbound.from.saturating_add(payload.len() as u64);
+    handed.turn_to(inbound.number);
+    if !handed.has(end) {
+        side.hand_over::<H>(&there.turn.memory, inbound.from, payload, handed.progress())
+            .map_err(|_| side.refusal(&there.turn, inbound.from..end))?;
+        handed.reach(end);
+    }
+    match handed.awaited() {
+        Awaited::Failed => Err(Refusal::Operational),
+        Awaited::Soon if *ends => Err(Refusal::Absent),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the NAK for a refusal to read the bytes of a READ.

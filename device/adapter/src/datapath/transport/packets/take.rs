@@ -34,7 +34,9 @@ impl<H: Host> Protocol<H> for Sending<'_, '_, H> {
 
     fn start(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
         let Self { qp, sender, .. } = self;
-        here.memory.forget();
+        if sender.outstanding.is_empty() {
+            here.memory.forget();
+        }
         let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
         if send.opcode.info().command {
             match local_wr::carried_key(here, qp, send, raw, None) {
@@ -71,9 +73,14 @@ fn check<H: Host>(
 ) -> Result<(), Denied> {
     let mut side = SgList::default();
     side.add_own(here, qp.user(), send, raw)?;
-    if send.opcode.info().class == Class::Atomic && !side.is_immediate::<H>(&here.memory, 0..8) {
+    let is_immediate = !side.has_ranges() && side.is_immediate::<H>(&here.memory, 0..8);
+    if send.opcode.info().class == Class::Atomic && !is_immediate {
         return Err(Denied::Memory);
     }
     let waits = qp.kind == Type::Uc || send.opcode.info().has_response();
+    if !send.opcode.info().has_response() {
+        here.memory.of_message(send.index.into());
+        side.announce::<H>(&here.memory, 0..send.length, 1);
+    }
     if waits { side.check_first(here, send.length) } else { Ok(()) }
 }

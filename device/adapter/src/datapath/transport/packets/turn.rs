@@ -1,8 +1,10 @@
 //! A turn of a QP whose peer is reached by packets: answers to the peer, work requests, packets,
 //! completions.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
@@ -10,11 +12,12 @@ use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Transmit};
 use vrnic_roce::responder::Reply;
-use vrnic_roce::wire::Body;
+use vrnic_roce::wire::{Body, Mtu};
 
+use super::message::timer_of;
 use super::requests::{Half, read_nak};
 use super::{counts, frames};
-use crate::datapath::constants::{MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
+use crate::datapath::constants::{LONGEST_PAUSE, MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
 use crate::datapath::inbound::Remote;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, Source, outcome};
@@ -26,7 +29,7 @@ use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::taking::{Next, take_all};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
-use crate::host::Host;
+use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::Denied;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
@@ -80,11 +83,7 @@ pub(crate) fn run<H: Host>(
             return Turn::Idle;
         };
         batch.clear();
-        // A message of an unreliable connection cannot be sent later.
-        let here = match qp.kind {
-            Type::Uc => TurnContext::new(core, qp, slice),
-            _ => TurnContext::patient(core, qp, requester.asker(), slice),
-        };
+        let here = TurnContext::patient(core, qp, requester.asker(), slice);
         let next = Sending { network, here: &here, qp, requester, sender: &mut sender }.run(batch);
         drop(here);
         network.send_off(qp.qpn, &mut sender.outbox, slice);
@@ -172,6 +171,10 @@ impl<H: Host> Sending<'_, '_, H> {
             if nth >= room {
                 return Leaves::Later(now.plus(NO_ROOM_PAUSE));
             }
+            // A packet of an unreliable connection cannot be taken back.
+            if self.qp.kind == Type::Uc && self.here.memory.may_wait() && self.hold() {
+                return Leaves::None;
+            }
             let Some(transmit) = self.sender.engine.next(now) else { return Leaves::None };
             match self.frame(&transmit) {
                 Ok(()) => {}
@@ -185,11 +188,58 @@ impl<H: Host> Sending<'_, '_, H> {
         Leaves::Soon
     }
 
+    /// Sends nothing for some time if the bytes of the next packet are on their way. Returns true
+    /// if it does so.
+    #[cold]
+    fn hold(&mut self) -> bool {
+        let Some((id, range)) = self.sender.engine.upcoming_bytes() else { return false };
+        match self.look_ahead(id, u64::from(range.start)..u64::from(range.end)) {
+            Ok(()) => false,
+            Err(Denied::Absent) => {
+                let until = self.later();
+                self.sender.engine.hold_until(until);
+                true
+            }
+            Err(_) => {
+                self.sender.engine.refuse(id);
+                false
+            }
+        }
+    }
+
+    /// Looks for the bytes `range` of a work request's message, if the host has to move them first.
+    ///
+    /// # Errors
+    /// The reason for which they are not there.
+    fn look_ahead(&self, id: u64, range: Range<u64>) -> Result<(), Denied> {
+        let Self { here, qp, sender, .. } = self;
+        let Some((posted, raw)) = sender.outstanding.find(id) else { return Ok(()) };
+        let mut bytes = [0; Mtu::MAX.bytes() as usize];
+        let len = usize::try_from(range.end.saturating_sub(range.start));
+        let Some(bytes) = len.ok().and_then(|len| bytes.get_mut(..len)) else { return Ok(()) };
+        let mut side = SgList::default();
+        side.add_source(here, qp.user(), &posted.send, raw)?;
+        if side.is_immediate::<H>(&here.memory, range.clone()) {
+            return Ok(());
+        }
+        here.memory.of_message(id);
+        side.try_read::<H>(&here.memory, range.start, bytes).map_err(|_| side.fault(here, range))
+    }
+
+    /// Returns the time at which memory that is absent now is tried again.
+    fn later(&mut self) -> Nanos {
+        let host = self.here.host();
+        match host.moves_for() {
+            Duration::ZERO => self.requester.pages_until(host.now()),
+            wait => host.now().plus(wait.min(LONGEST_PAUSE)),
+        }
+    }
+
     /// Sends a packet later whose memory has absent pages, or loses it if its connection is
     /// unreliable.
     #[cold]
     fn wait_for_pages(&mut self, transmit: &Transmit) {
-        let until = self.requester.pages_until(self.here.host().now());
+        let until = self.later();
         if !self.sender.engine.stall(transmit.head.psn, until) {
             self.here.step(Counter::TxRoceDiscards);
         }
@@ -217,6 +267,8 @@ impl<H: Host> Sending<'_, '_, H> {
             let mut side = SgList::default();
             side.add_source(here, qp.user(), &posted.send, raw)?;
             let at = u64::from(transmit.range.start);
+            here.memory.of_message(transmit.id);
+            side.announce::<H>(&here.memory, at..posted.send.length, payload.len() as u64);
             side.read::<H>(&here.memory, at, payload)
                 .map_err(|_| side.fault(here, at..transmit.range.end.into()))?;
             if let Some(carried) = posted.command {
@@ -326,7 +378,7 @@ fn answers<H: Host>(
         let parts = frames::Parts { path: &way.path, head, body, length };
         let built = frames::add(outbox, &parts, |payload| read(&there, responder, &reply, payload));
         if built == Err(Refusal::Absent) {
-            engine.postpone(&reply);
+            engine.postpone(&reply, timer_of(network.core().host().moves_for()));
             continue;
         }
         if let Err(refusal) = built {
@@ -375,6 +427,7 @@ fn read<H: Host>(
     let source = Source {
         remote: Remote { addr: read.addr, key: read.key.0.into() },
         at: 0,
+        left: read.left.into(),
         message: responder.message(read.number),
         last: matches!(reply.body, Body::Response(response) if response.is_last()),
     };

@@ -259,6 +259,7 @@ impl<H: Host> Memory for Reach<'_, H> {
         let part = Source {
             remote: remote(source.at),
             at: at.into(),
+            left: source.len.saturating_sub(at).into(),
             message: self.responder.message(source.number),
             // The end of the answer is reported by itself.
             last: false,

@@ -1,0 +1,53 @@
+//! The bytes of a message in progress that the host has taken over.
+
+use std::sync::Arc;
+
+use crate::host::{Awaited, HandedOver};
+
+/// The bytes of a message, from its start on.
+#[derive(Debug, Default)]
+pub struct Handed {
+    /// The number of the message.
+    message: u64,
+    /// Number of its bytes that have been taken over, or written.
+    end: u64,
+    progress: Arc<HandedOver>,
+}
+
+impl Handed {
+    /// Continues with a message. The bytes of another one are forgotten.
+    pub fn turn_to(&mut self, message: u64) {
+        if self.message != message {
+            *self = Self { message, ..Self::default() };
+        }
+    }
+
+    /// Returns whether it belongs to a message.
+    #[must_use]
+    pub const fn is_of(&self, message: u64) -> bool {
+        self.message == message
+    }
+
+    /// Returns whether the bytes of the message before `end` have been taken over.
+    #[must_use]
+    pub const fn has(&self, end: u64) -> bool {
+        end <= self.end
+    }
+
+    /// Records that they have.
+    pub const fn reach(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// The progress of its bytes.
+    #[must_use]
+    pub const fn progress(&self) -> &Arc<HandedOver> {
+        &self.progress
+    }
+
+    /// Returns whether bytes are on their way, or have failed.
+    #[must_use]
+    pub fn awaited(&self) -> Awaited {
+        self.progress.awaited()
+    }
+}
