@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,7 @@ use vrnic_abi::sq::{DatagramSeg, Opcode, Sge};
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::{ALL, Setup, attributes};
 use vrnic_testdriver::relay::{Relay, Request};
+use vrnic_testdriver::stream;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::{Wr, sge};
@@ -131,17 +133,24 @@ struct Rig {
     device: Arc<Device>,
     relay: Relay,
     guests: [Guest; 2],
+    personality: &'static str,
 }
 
 impl Rig {
     fn new(args: &[&str]) -> Self {
-        let daemon = start_with(2, &[&["--dma-messages"], args].concat());
+        Self::of("roce", args)
+    }
+
+    fn of(personality: &'static str, args: &[&str]) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_vrnicd"));
+        let args = [&["--dma-messages"], args].concat();
+        let daemon = Daemon::start_of(program, 0..2, personality, &args).expect("vrnicd starts");
         let device = Device::new();
         let answering = Arc::clone(&device);
         let answer = Arc::new(move |request: &Request| answering.answer(request));
         let relay = Relay::start(&daemon.socket(0), answer).expect("a relay");
         let guests = [daemon.ready_guest_behind(0, &relay), daemon.ready_guest(1)];
-        Self { daemon, device, relay, guests }
+        Self { daemon, device, relay, guests, personality }
     }
 
     /// Returns a connected pair, and a key of the first one for the device's memory.
@@ -151,9 +160,13 @@ impl Rig {
 
     fn ends_of(&self, setup: Setup) -> (Endpoint, Endpoint, u32) {
         let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, setup));
-        // A message waits for such memory as it does for a receive, here without a limit.
-        a.connect(self.guests[1].mac(), b.qpn, |attr| attr.rnr_retry = 7);
-        b.connect(self.guests[0].mac(), a.qpn, |attr| attr.rnr_retry = 7);
+        if self.personality == "iwarp" {
+            stream::connect_pair(&a, &b);
+        } else {
+            // A message waits for such memory as it does for a receive, here without a limit.
+            a.connect(self.guests[1].mac(), b.qpn, |attr| attr.rnr_retry = 7);
+            b.connect(self.guests[0].mac(), a.qpn, |attr| attr.rnr_retry = 7);
+        }
         let key = a.guest.reg_flat(a.pdn, ALL, FAR, LEN as u64).expect("a region");
         (a, b, key)
     }
@@ -200,11 +213,14 @@ fn messages_are_counted_and_shown() {
 
 /// The ways in which messages of functions travel.
 const WAYS: [&[&str]; 2] = [&[], &["--fabric", "wire"]];
+/// Those of both personalities.
+const ALL_WAYS: [(&str, &[&str]); 4] =
+    [("roce", WAYS[0]), ("roce", WAYS[1]), ("iwarp", WAYS[0]), ("iwarp", WAYS[1])];
 
 #[test]
 fn it_is_source_and_sink_of_messages() {
-    for way in WAYS {
-        let mut rig = Rig::new(way);
+    for way in ALL_WAYS {
+        let mut rig = Rig::of(way.0, way.1);
         let (mut a, mut b, key) = rig.ends();
         for (len, at) in [(1, 0), (64, 3), (4096, 4096), (4097, 77), (30_001, 1 << 19)] {
             let data = pattern(len, len);
@@ -221,6 +237,12 @@ fn it_is_source_and_sink_of_messages() {
             b.fill(7, &data);
             let write = Wr::new(Opcode::Write, &[b.sge(7, len as u32)]).to(FAR + at as u64, key);
             b.run_expecting(&write, Status::Success);
+            if way.0 == "iwarp" {
+                // A WRITE of iWARP completes when it has been acknowledged, perhaps before its
+                // bytes are in the memory. They are before the answer to a later READ.
+                let read = Wr::new(Opcode::Read, &[b.sge(40_000, 1)]).to(FAR + at as u64, key);
+                b.run_expecting(&read, Status::Success);
+            }
             assert!(rig.device.bytes(at, len) == data, "{way:?}: the peer's WRITE into it");
             let read = Wr::new(Opcode::Read, &[b.sge(9, len as u32)]).to(FAR + at as u64, key);
             rig.device.fill(at, &back);
@@ -233,8 +255,8 @@ fn it_is_source_and_sink_of_messages() {
 
 #[test]
 fn a_send_from_it_arrives_in_it_and_each_message_reads_it_again() {
-    for way in WAYS {
-        let mut rig = Rig::new(way);
+    for way in ALL_WAYS {
+        let mut rig = Rig::of(way.0, way.1);
         let (mut a, mut b, key) = rig.ends();
         for round in 0..5 {
             let data = pattern(2000, round);
@@ -323,8 +345,14 @@ fn it_is_source_of_unreliable_messages() {
 /// Packets are much shorter than what the VMM reads and writes at once.
 #[test]
 fn messages_in_packets_take_few_requests() {
+    for personality in ["roce", "iwarp"] {
+        take_few_requests(personality);
+    }
+}
+
+fn take_few_requests(personality: &'static str) {
     const LEN: usize = 64 << 10;
-    let mut rig = Rig::new(WAYS[1]);
+    let mut rig = Rig::of(personality, WAYS[1]);
     let (mut a, mut b, key) = rig.ends_of(Setup { region: 1 << 20, ..Setup::default() });
     let (own, local) = (far(0, LEN, key), b.sge(0, LEN as u32));
     let out_of = Wr::new(Opcode::Write, &[own]).to(b.buffer, b.key);
@@ -340,8 +368,13 @@ fn messages_in_packets_take_few_requests() {
     for (nth, wr) in [out_of, into, read_by_peer, written_by_peer].iter().enumerate() {
         let end = if nth < 2 { &mut a } else { &mut b };
         end.run_expecting(wr, Status::Success);
+        if nth == 3 {
+            // Behind a WRITE of iWARP, this shows that the WRITE has ended.
+            let read = Wr::new(Opcode::Read, &[b.sge(0, 1)]).to(FAR, key);
+            b.run_expecting(&read, Status::Success);
+        }
         let requests = requests(&rig);
-        assert!((1..=8).contains(&requests), "work request {nth}: {requests} requests");
+        assert!((1..=8).contains(&requests), "{personality} {nth}: {requests} requests");
     }
     rig.daemon.check();
 }
@@ -380,6 +413,38 @@ fn many_work_requests_are_outstanding() {
         }
     }
     rig.daemon.check();
+}
+
+/// An access that the VMM refuses fails its message and ends a connection of iWARP.
+#[test]
+fn a_refused_access_ends_a_connection_of_iwarp() {
+    for nth in 0..4 {
+        let mut rig = Rig::of("iwarp", WAYS[1]);
+        let (mut a, mut b, key) = rig.ends();
+        b.fill(0, &[7; 4096]);
+        rig.device.be(Manner::Refuses);
+        let (own, local) = (far(0, 4096, key), b.sge(0, 4096));
+        match nth {
+            0 => {
+                let write = Wr::new(Opcode::Write, &[own]).to(b.buffer, b.key);
+                a.run_expecting(&write, Status::LocProtErr);
+            }
+            1 => {
+                let read = Wr::new(Opcode::Read, &[own]).to(b.buffer, b.key);
+                a.run_expecting(&read, Status::LocProtErr);
+            }
+            _ => {
+                // The READ shows the failure of a WRITE, which completes when it has been sent.
+                if nth == 2 {
+                    b.run(&Wr::new(Opcode::Write, &[local]).to(FAR, key));
+                }
+                let cqe = b.run(&Wr::new(Opcode::Read, &[local]).to(FAR, key));
+                assert_ne!(cqe.status, Status::Success as u8, "{nth}");
+            }
+        }
+        assert_eq!(b.bytes(0, 4096), [7; 4096], "{nth}: nothing arrives");
+        rig.daemon.check();
+    }
 }
 
 /// The VMM cannot read and write at once, so nothing of an atomic operation is executed.
@@ -531,7 +596,7 @@ fn a_removed_region_is_no_longer_written() {
 /// A VMM that ends while a request waits for it.
 #[test]
 fn a_vmm_that_disconnects_ends_its_own_work_alone() {
-    let Rig { mut daemon, device, relay, guests: [first, second] } = Rig::new(&[]);
+    let Rig { mut daemon, device, relay, guests: [first, second], .. } = Rig::new(&[]);
     let guests = [first, second];
     let [mut a, b] = common::connected(&guests, Setup::default());
     let key = a.guest.reg_flat(a.pdn, ALL, FAR, LEN as u64).expect("a region");

@@ -2,5 +2,5 @@
 //! the budget for buffers.
 
 pub use vrnic_tcp::{
-    Budget, Delivered, Delivery, Gone, Offered, Rest, Share, Sink, Source, StreamPos, Then,
+    Budget, Delivered, Delivery, Gone, Offered, Rest, Share, Sink, Source, StreamPos, Then, Undone,
 };

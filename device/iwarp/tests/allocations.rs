@@ -14,7 +14,7 @@ use vrnic_iwarp::rdmap::memory::{
 };
 use vrnic_iwarp::rdmap::work::{Immediate, Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::{Config, Stream};
-use vrnic_iwarp::tcp::{Budget, Gone, Source, StreamPos};
+use vrnic_iwarp::tcp::{Budget, Gone, Source, StreamPos, Undone};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 use vrnic_packet::{MacAddr, Nanos};
@@ -73,18 +73,23 @@ impl Flat {
 }
 
 impl Memory for Flat {
-    fn read(&mut self, work: u64, _at: u32, into: &mut [u8]) -> Result<(), Gone> {
+    fn read(&mut self, work: u64, _at: u32, into: &mut [u8]) -> Result<(), Undone> {
         // CAST: any octets may be sent.
         into.fill(work as u8);
         Ok(())
     }
 
-    fn store(&mut self, _work: u64, at: u32, octets: &[u8]) -> Result<(), Gone> {
+    fn store(&mut self, _work: u64, at: u32, octets: &[u8]) -> Result<(), Undone> {
         self.part(at, octets.len())?.copy_from_slice(octets);
         Ok(())
     }
 
-    fn read_source(&mut self, _source: &ReadSource, _at: u32, into: &mut [u8]) -> Result<(), Gone> {
+    fn read_source(
+        &mut self,
+        _source: &ReadSource,
+        _at: u32,
+        into: &mut [u8],
+    ) -> Result<(), Undone> {
         into.fill(3);
         Ok(())
     }

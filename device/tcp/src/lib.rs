@@ -43,4 +43,4 @@ pub use context::{Context, Params};
 pub use discard::{Discard, Discards};
 pub use seq::{SeqNum, StreamPos};
 pub use shift::{Shift, Shifted};
-pub use stream::{Delivered, Delivery, Gone, Offered, Sink, Source, Then};
+pub use stream::{Delivered, Delivery, Gone, Offered, Sink, Source, Then, Undone};

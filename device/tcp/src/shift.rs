@@ -2,7 +2,7 @@
 //! where the other one has ended.
 
 use crate::seq::StreamPos;
-use crate::stream::{Delivered, Delivery, Gone, Offered, Sink, Source, Then};
+use crate::stream::{Delivered, Delivery, Offered, Sink, Source, Then, Undone};
 
 /// The positions of a connection at which its new owner counts zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl<S: Source> Source for Shifted<S> {
         self.owner.cut(self.shift.sent(at), limit)
     }
 
-    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
+    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Undone> {
         self.owner.read(self.shift.sent(at), into)
     }
 }

@@ -6,6 +6,21 @@ use crate::seq::StreamPos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
+/// The reason for which a part of the stream is not read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// Its memory must not be accessed any more.
+    Gone,
+    /// Its octets are on their way to or from the memory. The access is tried again later.
+    Later,
+}
+
+impl From<Gone> for Undone {
+    fn from(Gone: Gone) -> Self {
+        Self::Gone
+    }
+}
+
 /// The bytes to send. The connection does not store them, and reads a range again when it must be
 /// retransmitted. So each range must have the same content until it is acknowledged.
 pub trait Source {
@@ -22,8 +37,10 @@ pub trait Source {
     /// unacknowledged byte and [`Self::end`].
     ///
     /// # Errors
-    /// [`Gone`] if they cannot be read. The connection is then reset.
-    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone>;
+    /// [`Undone::Gone`] if they cannot be read. The connection is then reset. [`Undone::Later`] if
+    /// they cannot be read yet. The caller of [`Connection::transmit`](crate::Connection::transmit)
+    /// calls it again later.
+    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Undone>;
 }
 
 /// Tells the connection how to continue with the stream after a delivery.

@@ -96,6 +96,13 @@ impl Answers {
         Ok((asked.item, std::mem::replace(got, end)))
     }
 
+    /// Takes back the octets of the last call of [`Self::read`], which are passed again.
+    pub(super) fn take_back(&mut self, octets: u32) {
+        if let Some(Asked { expected: Expected::Read { got, .. }, .. }) = self.asked.front_mut() {
+            *got = got.saturating_sub(octets);
+        }
+    }
+
     /// Finds the READ to which octets that arrived out of order belong, if that is certain. Returns
     /// its work request, and the number of octets before them.
     pub(super) fn read_ahead(&self, at: Tagged, last: bool, octets: &[u8]) -> Option<(u64, u32)> {

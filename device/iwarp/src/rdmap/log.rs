@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::memory::{Memory, ReadSource};
 use super::pool::Pool;
 use crate::mpa::framer::{Form, Fpdu, Framer};
-use crate::tcp::{Budget, Gone, StreamPos};
+use crate::tcp::{Budget, Gone, StreamPos, Undone};
 use crate::wire::ddp::{Header, Model, Msn, Stag, TAGGED, Tagged, UNTAGGED};
 use crate::wire::fields::Fields;
 use crate::wire::fpdu;
@@ -51,12 +51,26 @@ pub enum Payload {
     Copied(u64),
 }
 
-/// Octets that cannot be built. If they belong to a work request, its number.
+/// Octets that cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreadable(pub Option<u64>);
+pub enum Unreadable {
+    /// Never again. If they belong to a work request, its number.
+    Gone(Option<u64>),
+    /// They may be built later.
+    Later,
+}
+
+impl Unreadable {
+    const fn of(undone: Undone, work: Option<u64>) -> Self {
+        match undone {
+            Undone::Gone => Self::Gone(work),
+            Undone::Later => Self::Later,
+        }
+    }
+}
 
 /// The error for a range that is not in the log.
-const NOWHERE: Unreadable = Unreadable(None);
+const NOWHERE: Unreadable = Unreadable::Gone(None);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -151,7 +165,7 @@ impl Log {
     }
 
     /// Copies the payload of a work request, so that it is not read again. Returns `None` if there
-    /// is no room or no memory for the copy.
+    /// is no room or no memory for the copy, or if it cannot be read yet.
     ///
     /// # Errors
     /// [`Gone`] if it cannot be read.
@@ -162,8 +176,14 @@ impl Log {
         len: u32,
     ) -> Result<Option<Payload>, Gone> {
         let Some((name, room)) = self.pool.take(len as usize) else { return Ok(None) };
-        memory.read(work, 0, room)?;
-        Ok(Some(Payload::Copied(name)))
+        match memory.read(work, 0, room) {
+            Ok(()) => Ok(Some(Payload::Copied(name))),
+            Err(Undone::Later) => {
+                self.pool.release(name, len as usize);
+                Ok(None)
+            }
+            Err(Undone::Gone) => Err(Gone),
+        }
     }
 
     /// Appends a message, in FPDUs whose ULPDUs have at most `mulpdu` octets. Returns `false` if
@@ -405,10 +425,12 @@ impl Entry {
         let (at, len) = (offset as usize, len as usize);
         let kept = match &self.message.payload {
             Payload::Work(id) => {
-                return memory.read(*id, offset, body).map_err(|Gone| Unreadable(Some(*id)));
+                let read = memory.read(*id, offset, body);
+                return read.map_err(|undone| Unreadable::of(undone, Some(*id)));
             }
             Payload::Source(source) => {
-                return memory.read_source(source, offset, body).map_err(|Gone| NOWHERE);
+                let read = memory.read_source(source, offset, body);
+                return read.map_err(|undone| Unreadable::of(undone, None));
             }
             Payload::Kept(fields) => fields.octets().get(at..at + len),
             Payload::Copied(name) => pool.get(*name, at, len),

@@ -5,7 +5,7 @@
 //! have arrived. In the adapter's responder, `place` is its `find` with the copy, and `end` is its
 //! `end`.
 
-use crate::tcp::{Gone, StreamPos};
+use crate::tcp::{StreamPos, Undone};
 use crate::wire::ddp::{Stag, Tagged};
 use crate::wire::rdmap::{AtomicOp, IMMEDIATE};
 
@@ -61,6 +61,9 @@ pub struct ReadSource {
 pub enum Refused {
     /// No receive is posted. The segment waits, and is passed again.
     NotReady,
+    /// Octets of the message are on their way to the memory, or wait for room. The segment waits,
+    /// and is passed again.
+    Later,
     /// The operation is not enabled for the QP.
     Disabled,
     /// The STag does not refer to anything valid.
@@ -124,21 +127,29 @@ pub trait Memory {
     /// Copies octets of a work request's message, from `at` on.
     ///
     /// # Errors
-    /// [`Gone`] if they cannot be read.
-    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Gone>;
+    /// [`Undone::Gone`] if they cannot be read, [`Undone::Later`] if they cannot be read yet.
+    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Undone>;
 
     /// Writes octets of the answer of a READ or atomic into the memory of its work request. The old
     /// value of an atomic is a 64-bit number in native byte order.
     ///
     /// # Errors
-    /// [`Gone`] if they cannot be written.
-    fn store(&mut self, work: u64, at: u32, octets: &[u8]) -> Result<(), Gone>;
+    /// [`Undone::Gone`] if they cannot be written. [`Undone::Later`] if the segment waits, and is
+    /// passed again.
+    fn store(&mut self, work: u64, at: u32, octets: &[u8]) -> Result<(), Undone>;
+
+    /// Writes octets as [`Self::store`] does that have arrived before octets in front of them.
+    /// Returns whether they have been written. If not, they are passed to [`Self::store`] in order.
+    fn store_ahead(&mut self, work: u64, at: u32, octets: &[u8]) -> bool {
+        self.store(work, at, octets).is_ok()
+    }
 
     /// Copies octets for the answer of the peer's READ, from `at` on. The STag is checked again.
     ///
     /// # Errors
-    /// [`Gone`] if they cannot be read any more.
-    fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Gone>;
+    /// [`Undone::Gone`] if they cannot be read any more, [`Undone::Later`] if they cannot be read
+    /// yet.
+    fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Undone>;
 
     /// Reports that the peer has acknowledged the answer of its READ. The memory is not read again,
     /// and a key that is valid for one message ends.

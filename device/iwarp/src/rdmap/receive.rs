@@ -34,6 +34,8 @@ pub enum Step {
     Later,
     /// There is no receive. Nothing has changed, and the segment must be passed again.
     NotReady,
+    /// The memory is not ready. Nothing has changed, and the segment must be passed again.
+    Absent,
     /// The peer has ended the stream.
     Terminated(Report),
 }
@@ -97,7 +99,7 @@ impl Receive {
         ends: Ends<'_, M>,
     ) -> Result<Step, Cause> {
         let last = segment.last;
-        let done = |()| if last { Step::Ended } else { Step::Placed };
+        let response = |placed| if placed { step(last) } else { Step::Absent };
         let part = |octets| Part { octets: Payload::Here(octets), last, end };
         match segment.body {
             Body::Write(at, octets) => self.write(at, part(octets), ends.memory),
@@ -112,11 +114,11 @@ impl Receive {
             Body::ReadResponse(at, octets) => {
                 let octets = Payload::Here(octets);
                 let taken = ends.requester.read_response(at, last, octets, ends.memory);
-                taken.map(done).map_err(|Mistake(cause)| cause)
+                taken.map(response).map_err(|Mistake(cause)| cause)
             }
             Body::AtomicResponse(msn, id, old) => {
                 let taken = ends.requester.atomic_response(msn, id, old, ends.memory);
-                taken.map(done).map_err(|Mistake(cause)| cause)
+                taken.map(|()| step(last)).map_err(|Mistake(cause)| cause)
             }
             Body::Terminate(report) => Ok(Step::Terminated(report)),
         }
@@ -141,7 +143,7 @@ impl Receive {
             Header::Send(kind, msn, mo) => self.send(kind, msn, mo, part, ends.memory),
             Header::ReadResponse(at) => {
                 let taken = ends.requester.read_response(at, last, octets, ends.memory);
-                taken.map(|()| step(last)).map_err(|Mistake(cause)| cause)
+                taken.map(|_| step(last)).map_err(|Mistake(cause)| cause)
             }
         }
     }
@@ -219,11 +221,11 @@ impl Receive {
             if matches!(first, Some(Operation::Write(first)) if first.stag != at.stag) {
                 return Err(Cause::TaggedInvalidStag);
             }
-            let refused = |refused| terminate::cause(&inbound.operation, refused);
-            octets
-                .here()
-                .map_or(Ok(()), |octets| memory.place(&inbound, octets))
-                .map_err(refused)?;
+            match octets.here().map_or(Ok(()), |octets| memory.place(&inbound, octets)) {
+                Ok(()) => {}
+                Err(Refused::Later) => return Ok(Step::Absent),
+                Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),
+            }
         }
         self.begun += u64::from(self.write.is_none());
         let placed = if len > 0 { Some(inbound) } else { open.placed };
@@ -269,6 +271,7 @@ impl Receive {
         match octets.here().map_or(Ok(()), |octets| memory.place(&inbound, octets)) {
             Ok(()) => {}
             Err(Refused::NotReady) => return Ok(Step::NotReady),
+            Err(Refused::Later) => return Ok(Step::Absent),
             Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),
         }
         self.begun += u64::from(self.send.is_none());
@@ -305,6 +308,7 @@ impl Receive {
         match memory.place(&inbound, &[]) {
             Ok(()) => {}
             Err(Refused::NotReady) => return Ok(Step::NotReady),
+            Err(Refused::Later) => return Ok(Step::Absent),
             Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),
         }
         self.begun += 1;

@@ -16,7 +16,7 @@ use super::completion::{Mark, SendState, Tracker};
 use super::memory::Memory;
 use super::terminate;
 use super::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Work, WorkRequest};
-use crate::tcp::StreamPos;
+use crate::tcp::{StreamPos, Undone};
 use crate::wire::ddp::{Msn, Tagged};
 use crate::wire::terminate::Cause;
 
@@ -214,7 +214,8 @@ impl Requester {
         self.answers.ask_read(None, sink, 0);
     }
 
-    /// Processes octets of the response of a READ, which must be the next ones.
+    /// Processes octets of the response of a READ, which must be the next ones. Returns false if
+    /// nothing has changed, and they must be passed again.
     ///
     /// # Errors
     /// The cause of the end of the stream.
@@ -224,16 +225,19 @@ impl Requester {
         last: bool,
         octets: Payload<'_>,
         memory: &mut impl Memory,
-    ) -> Result<(), Mistake> {
+    ) -> Result<bool, Mistake> {
         let answer = self.answers.read(at, last, octets.len());
         let (item, offset) = answer.map_err(|cause| self.bad_response(cause))?;
-        if let Some(octets) = octets.here() {
-            self.store(item, offset, octets, memory)?;
+        if let Some(here) = octets.here()
+            && !self.store(item, offset, here, memory)?
+        {
+            self.answers.take_back(octets.len());
+            return Ok(false);
         }
         if last {
             self.answered();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Stores octets of the response of a READ that have arrived out of order, if it is certain to
@@ -250,7 +254,7 @@ impl Requester {
         let item = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         let Some(item) = item.and_then(|at| self.items.get(at)) else { return false };
         let free = !octets.is_empty() && self.failed.is_none();
-        free && memory.store(item.request.id, offset, octets).is_ok()
+        free && memory.store_ahead(item.request.id, offset, octets)
     }
 
     /// Processes the response of the atomic with this number. `old` is the old value of its word.
@@ -265,22 +269,26 @@ impl Requester {
         memory: &mut impl Memory,
     ) -> Result<(), Mistake> {
         let item = self.answers.atomic(msn, id).map_err(|cause| self.bad_response(cause))?;
+        // The memory of a result is never written later.
         self.store(item, 0, &old.to_ne_bytes(), memory)?;
         self.answered();
         Ok(())
     }
 
+    /// Stores octets. Returns false if they must be passed again.
     fn store(
         &mut self,
         item: Option<u64>,
         at: u32,
         octets: &[u8],
         memory: &mut impl Memory,
-    ) -> Result<(), Mistake> {
-        let Some(number) = item.filter(|_| !octets.is_empty()) else { return Ok(()) };
+    ) -> Result<bool, Mistake> {
+        let Some(number) = item.filter(|_| !octets.is_empty()) else { return Ok(true) };
         let id = self.item_mut(number).map(|item| item.request.id);
-        if id.is_some_and(|id| memory.store(id, at, octets).is_ok()) {
-            return Ok(());
+        match id.ok_or(Undone::Gone).and_then(|id| memory.store(id, at, octets)) {
+            Ok(()) => return Ok(true),
+            Err(Undone::Later) => return Ok(false),
+            Err(Undone::Gone) => {}
         }
         self.fail_with(Blame::Item(number, Outcome::Local));
         Err(Mistake(Cause::DdpCatastrophic))

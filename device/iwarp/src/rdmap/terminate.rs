@@ -24,7 +24,9 @@ const fn of_write(refused: Refused) -> Cause {
         // DDP has no code for access rights.
         Refused::Rights | Refused::Disabled => Cause::Rights,
         Refused::NotReady => Cause::NoBuffer,
-        Refused::Unaligned | Refused::NotInvalidated | Refused::Gone => Cause::DdpCatastrophic,
+        Refused::Unaligned | Refused::NotInvalidated | Refused::Gone | Refused::Later => {
+            Cause::DdpCatastrophic
+        }
     }
 }
 
@@ -36,7 +38,9 @@ const fn of_source(refused: Refused) -> Cause {
         Refused::Wrap => Cause::Wrap,
         Refused::Rights | Refused::Disabled => Cause::Rights,
         Refused::Unaligned => Cause::CatastrophicStream,
-        Refused::NotReady | Refused::NotInvalidated | Refused::Gone => Cause::LocalCatastrophic,
+        Refused::NotReady | Refused::NotInvalidated | Refused::Gone | Refused::Later => {
+            Cause::LocalCatastrophic
+        }
     }
 }
 
@@ -50,7 +54,7 @@ const fn of_send(refused: Refused) -> Cause {
         Refused::Rights => Cause::Rights,
         Refused::NotInvalidated => Cause::CannotInvalidate,
         Refused::Disabled => Cause::OperationUnspecified,
-        Refused::Unaligned | Refused::Gone => Cause::DdpCatastrophic,
+        Refused::Unaligned | Refused::Gone | Refused::Later => Cause::DdpCatastrophic,
     }
 }
 

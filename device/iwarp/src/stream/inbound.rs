@@ -30,6 +30,8 @@ pub(super) enum Held {
     NoReceive,
     /// There is no memory for a part of an FPDU.
     NoMemory,
+    /// The memory of a segment is not ready.
+    Absent,
     /// A message ends later.
     Later,
     /// The turn of the caller is over.
@@ -170,7 +172,7 @@ impl<M: Memory> Inbox<'_, M> {
         if self.stream.catch_up(self.memory) == Then::Hold {
             return Delivered { taken: 0, then: Then::Hold };
         }
-        if matches!(self.stream.arriving.held, Some(Held::Turn | Held::NoMemory)) {
+        if matches!(self.stream.arriving.held, Some(Held::Turn | Held::NoMemory | Held::Absent)) {
             self.stream.arriving.held = None;
         }
         let (mut left, mut ended, mut pieces) = (bytes, false, 0);
@@ -304,6 +306,10 @@ impl Stream {
             self.counters.not_ready += 1;
             return Fate::Hold(0);
         }
+        if step == Step::Absent {
+            self.arriving.held = Some(Held::Absent);
+            return Fate::Hold(0);
+        }
         self.arriving.deframer.pass();
         match self.taken(step) {
             Taken::Hold => Fate::Hold(size),
@@ -325,7 +331,7 @@ impl Stream {
                 return Taken::Hold;
             }
             Step::Terminated(report) => self.terminated(report),
-            Step::Ended | Step::NotReady => {}
+            Step::Ended | Step::NotReady | Step::Absent => {}
         }
         Taken::End
     }

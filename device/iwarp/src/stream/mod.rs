@@ -373,7 +373,7 @@ impl Stream {
     /// Returns whether octets wait for memory. The caller resumes TCP after a while.
     #[must_use]
     pub const fn waits_for_memory(&self) -> bool {
-        matches!(self.arriving.held, Some(Held::NoMemory))
+        matches!(self.arriving.held, Some(Held::NoMemory | Held::Absent))
     }
 
     /// Returns whether octets wait for the next turn of the caller ([`Memory::is_over`]), which

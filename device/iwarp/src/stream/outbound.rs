@@ -6,7 +6,7 @@ use crate::mpa::start::FirstMessage;
 use crate::rdmap::log::{Message, Payload, Unreadable};
 use crate::rdmap::memory::Memory;
 use crate::rdmap::work::{Immediate, Work, WorkRequest};
-use crate::tcp::{Gone, Source, StreamPos};
+use crate::tcp::{Gone, Source, StreamPos, Undone};
 use crate::wire::ddp::{Msn, Stag, Tagged};
 use crate::wire::fields::Fields;
 use crate::wire::fpdu::mulpdu;
@@ -48,14 +48,14 @@ impl<M: Memory> Source for Outbox<'_, M> {
         self.stream.log.cut(at, limit)
     }
 
-    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
-        self.stream.log.read(self.memory, at, into).map_err(|Unreadable(work)| {
-            if let Some(work) = work {
-                self.stream.requester.fail_local(work);
-            }
-            self.stream.happened(Happening::MemoryGone);
-            Gone
-        })
+    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Undone> {
+        let Err(unreadable) = self.stream.log.read(self.memory, at, into) else { return Ok(()) };
+        let Unreadable::Gone(work) = unreadable else { return Err(Undone::Later) };
+        if let Some(work) = work {
+            self.stream.requester.fail_local(work);
+        }
+        self.stream.happened(Happening::MemoryGone);
+        Err(Undone::Gone)
     }
 }
 

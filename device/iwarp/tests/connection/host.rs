@@ -8,7 +8,7 @@ use vrnic_iwarp::rdmap::memory::{
 use vrnic_iwarp::rdmap::work::{Completion, Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::close::Order;
 use vrnic_iwarp::stream::{Event, Stream};
-use vrnic_iwarp::tcp::{Gone, StreamPos};
+use vrnic_iwarp::tcp::{Gone, StreamPos, Undone};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 
 /// The STag of all memory of an end. Its tagged offsets are offsets in the memory.
@@ -104,25 +104,25 @@ impl Ram {
 }
 
 impl Memory for Ram {
-    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Gone> {
+    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Undone> {
         if self.gone.contains(&work) {
-            return Err(Gone);
+            return Err(Gone.into());
         }
         let start = self.work.get(&work).ok_or(Gone)? + at as usize;
         into.copy_from_slice(self.range(start, into.len()).ok_or(Gone)?);
         Ok(())
     }
 
-    fn store(&mut self, work: u64, at: u32, octets: &[u8]) -> Result<(), Gone> {
+    fn store(&mut self, work: u64, at: u32, octets: &[u8]) -> Result<(), Undone> {
         if self.gone.contains(&work) {
-            return Err(Gone);
+            return Err(Gone.into());
         }
         let start = self.work.get(&work).ok_or(Gone)? + at as usize;
         self.write(start, octets);
         Ok(())
     }
 
-    fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Gone> {
+    fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Undone> {
         let start = self.check(source.at, 0, false).map_err(|_| Gone)? + at as usize;
         into.copy_from_slice(self.range(start, into.len()).ok_or(Gone)?);
         Ok(())

@@ -9,7 +9,7 @@ use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::rdmap::memory::{Ended, Inbound, Memory, Operation, ReadSource, Refused};
 use vrnic_iwarp::rdmap::work::{Outcome, Work, WorkRequest};
 use vrnic_iwarp::stream::{Config, Stream};
-use vrnic_iwarp::tcp::{Delivery, Gone, Sink, Source, StreamPos};
+use vrnic_iwarp::tcp::{Delivery, Sink, Source, StreamPos, Undone};
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::SendKind;
 use vrnic_iwarp::wire::start::{HEADER, length};
@@ -46,7 +46,7 @@ struct Server {
 }
 
 impl Memory for Server {
-    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Gone> {
+    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Undone> {
         into.fill(0);
         if work % 4 == 2 {
             let at = at as usize;
@@ -55,14 +55,14 @@ impl Memory for Server {
         Ok(())
     }
 
-    fn store(&mut self, _work: u64, at: u32, octets: &[u8]) -> Result<(), Gone> {
+    fn store(&mut self, _work: u64, at: u32, octets: &[u8]) -> Result<(), Undone> {
         self.message.truncate(at as usize);
         self.message.extend_from_slice(octets);
         Ok(())
     }
 
-    fn read_source(&mut self, _: &ReadSource, _: u32, _: &mut [u8]) -> Result<(), Gone> {
-        Err(Gone)
+    fn read_source(&mut self, _: &ReadSource, _: u32, _: &mut [u8]) -> Result<(), Undone> {
+        Err(Undone::Gone)
     }
 
     fn place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refused> {

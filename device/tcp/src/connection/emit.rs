@@ -7,7 +7,7 @@ use super::Connection;
 use super::close::End;
 use crate::send::Plan;
 use crate::seq::{SeqNum, StreamPos};
-use crate::stream::{Gone, Source};
+use crate::stream::{Source, Undone};
 use crate::wire::{Flags, Header, Options, SackBlock, Timestamps};
 
 /// A segment to send.
@@ -70,10 +70,17 @@ impl Connection {
                 return Some(self.probe(now));
             }
         };
-        let read = into.get_mut(..len).ok_or(Gone).and_then(|into| source.read(start, into));
-        if read.is_err() {
-            self.reset(End::Gone);
-            return self.reset_segment(now);
+        let read = into.get_mut(..len).ok_or(Undone::Gone);
+        match read.and_then(|into| source.read(start, into)) {
+            Ok(()) => {}
+            Err(Undone::Gone) => {
+                self.reset(End::Gone);
+                return self.reset_segment(now);
+            }
+            Err(Undone::Later) => {
+                let due = self.receive.acks.due;
+                return due.then(|| self.acknowledgement(now, self.send.next));
+            }
         }
         self.send.sent(now, plan);
         let last = start.plus(len as u64) == source.end();

@@ -8,6 +8,7 @@ use vrnic_tcp::context::{Algorithm, Tick, TimestampState};
 use vrnic_tcp::wire::{Flags, Header, Options, SackBlock, Segment, Timestamps};
 use vrnic_tcp::{
     Context, Delivered, Delivery, Gone, Offered, Params, SeqNum, Sink, Source, StreamPos, Then,
+    Undone,
 };
 
 /// First numbers of the connection and of its peer.
@@ -42,9 +43,9 @@ impl Source for Streams {
         limit
     }
 
-    fn read(&mut self, _: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
+    fn read(&mut self, _: StreamPos, into: &mut [u8]) -> Result<(), Undone> {
         into.fill(7);
-        if self.gone { Err(Gone) } else { Ok(()) }
+        if self.gone { Err(Gone.into()) } else { Ok(()) }
     }
 }
 

@@ -8,6 +8,7 @@ use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
 use vrnic_tcp::wire::{Header, SackBlock, Segment};
 use vrnic_tcp::{
     Context, Delivered, Delivery, Gone, Offered, Params, SeqNum, Sink, Source, StreamPos, Then,
+    Undone,
 };
 
 /// Bytes that are further ahead than this are not recorded. No window includes them.
@@ -43,9 +44,9 @@ impl Source for Bytes {
         if len == 0 || at.0 + limit as u64 == self.end { limit } else { len }
     }
 
-    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
+    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Undone> {
         if at.0 < self.gone {
-            return Err(Gone);
+            return Err(Gone.into());
         }
         assert!(at.0 + into.len() as u64 <= self.end);
         for (byte, at) in into.iter_mut().zip(at.0..) {

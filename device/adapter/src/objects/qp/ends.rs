@@ -4,7 +4,7 @@ use vrnic_abi::Qpn;
 use vrnic_packet::{MacAddr, Nanos};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
-use vrnic_tcp::{Connection, Gone, Source, StreamPos};
+use vrnic_tcp::{Connection, Source, StreamPos, Undone};
 
 use crate::ethernet::Frame;
 use crate::host::Host;
@@ -105,7 +105,7 @@ impl Source for Nothing {
         limit
     }
 
-    fn read(&mut self, _at: StreamPos, _into: &mut [u8]) -> Result<(), Gone> {
-        Err(Gone)
+    fn read(&mut self, _at: StreamPos, _into: &mut [u8]) -> Result<(), Undone> {
+        Err(Undone::Gone)
     }
 }

@@ -14,6 +14,17 @@ pub struct Handed {
     progress: Arc<HandedOver>,
 }
 
+/// The bytes that the host moves for both directions of a connection.
+#[derive(Debug, Default)]
+pub struct Moves {
+    /// Those of the peer's message, if there were any.
+    pub placed: Option<Box<Handed>>,
+    /// Those of the answer of a READ, if there were any.
+    pub stored: Option<Box<Handed>>,
+    /// True if bytes to send are on their way from the memory.
+    pub reads: bool,
+}
+
 impl Handed {
     /// Continues with a message. The bytes of another one are forgotten.
     pub fn turn_to(&mut self, message: u64) {

@@ -17,6 +17,7 @@ use vrnic_tcp::{Budget, Connection, Share};
 
 use super::SendRing;
 use super::ends::Ends;
+use super::handed::Moves;
 use super::lifecycle::Lifecycle;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::peer::WeakPeer;
@@ -98,6 +99,8 @@ pub struct Streaming<H: Host> {
     pub ends: Ends<H>,
     /// The outstanding work requests.
     pub outstanding: Outstanding,
+    /// The bytes that the host moves for the connection.
+    pub moves: Moves,
     /// Frames that are sent at the end of the turn.
     pub outbox: Vec<Frame>,
     /// True if there were turns since the connection was idle.
@@ -194,6 +197,7 @@ impl<H: Host> Streaming<H> {
             switched: Switched::default(),
             ends,
             outstanding: Outstanding::new(queue),
+            moves: Moves::default(),
             outbox: Vec::new(),
             used: false,
             life: Lifecycle::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vrnic_abi::qp::Access;
 use vrnic_iscsi::Digest;
-use vrnic_tcp::{Gone, Source, StreamPos};
+use vrnic_tcp::{Gone, Source, StreamPos, Undone};
 
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
@@ -38,7 +38,7 @@ impl<H: Host> Source for Outbound<'_, H> {
         limit
     }
 
-    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Gone> {
+    fn read(&mut self, at: StreamPos, into: &mut [u8]) -> Result<(), Undone> {
         let here = TurnContext::new(self.core, self.qp, self.slice);
         let (mut at, mut rest) = (at, into);
         while !rest.is_empty() {

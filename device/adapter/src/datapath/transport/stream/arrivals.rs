@@ -25,17 +25,19 @@ pub(crate) fn arrive<H: Host>(
     let frame = parsed.frame;
     let parsed = segments::parse(parsed)?;
     let mut requester = qp.requester.lock();
+    let asker = requester.asker();
     let Path::Stream(streaming) = &mut requester.path else { return None };
     if !segments::are_for(network, &streaming.ends, &parsed, frame.count()) {
         return None;
     }
     streaming.dormant = false;
     let now = network.core().host().now();
-    let Streaming { tcp, stream, switched, outstanding, .. } = &mut **streaming;
+    let Streaming { tcp, stream, switched, outstanding, moves, .. } = &mut **streaming;
     'received: {
         let mut responder = qp.responder.lock();
         let responder = &mut *responder;
-        let mut reach = Reach { core: network.core(), qp: &qp, responder, outstanding, slice };
+        let core = network.core();
+        let mut reach = Reach { core, qp: &qp, responder, outstanding, asker, moves, slice };
         let Some(Joint { segment, .. }) = frame.joint() else {
             tcp.receive(now, &parsed.segment, &mut switched.owner(stream.sink(&mut reach)));
             break 'received;

@@ -1,12 +1,14 @@
 //! The memory of a QP's guest, for its stream.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use vrnic_abi::sq::Class;
 use vrnic_abi::{Key, Srqn};
 use vrnic_iwarp::rdmap::memory::{
     Destination, Early, Ended, Inbound, Memory, Operation, ReadSource, Refused,
 };
-use vrnic_iwarp::tcp::{Gone, StreamPos};
+use vrnic_iwarp::tcp::{StreamPos, Undone};
 use vrnic_iwarp::wire::ddp::Tagged;
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 
@@ -17,9 +19,10 @@ use crate::datapath::responder::{self, Source, outcome};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
-use crate::host::Host;
+use crate::host::{Awaited, HeldMemory, Host};
 use crate::memory::tpt::{Denied, Message, Position, Stream};
 use crate::objects::core::Core;
+use crate::objects::qp::handed::{Handed, Moves};
 use crate::objects::qp::outstanding::Outstanding;
 use crate::objects::qp::{Qp, Responder};
 use crate::slice::{Slice, cost};
@@ -31,6 +34,9 @@ pub(super) struct Reach<'a, H: Host> {
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) responder: &'a mut Responder,
     pub(super) outstanding: &'a Outstanding,
+    /// The number of the requester for [`HeldMemory::attend`].
+    pub(super) asker: u64,
+    pub(super) moves: &'a mut Moves,
     pub(super) slice: &'a Slice<'a, H>,
 }
 
@@ -93,23 +99,60 @@ impl<H: Host> Reach<'_, H> {
 
     fn try_place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refusal> {
         let message = self.inbound(inbound)?;
-        let there = There::new(self.core, self.qp, self.slice);
-        there.turn.step(Counter::RxPkts);
-        there.turn.add(Counter::RxBytes, octets.len() as u64);
+        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
         if message.imm.is_some() {
+            there.turn.step(Counter::RxPkts);
             return responder::accept(&there, self.responder, &message);
         }
         let mut side = SgList::default();
         responder::find(&there, self.responder, &message, &mut side)?;
         if matches!(inbound.operation, Operation::Read(_)) {
+            there.turn.step(Counter::RxPkts);
             return Ok(());
         }
-        self.touch_last(&there, inbound, &side)?;
-        side.write::<H>(&there.turn.memory, message.from, octets)
-            .map_err(|_| Refusal::Operational)?;
-        self.slice.charge_copy(octets.len() as u64);
-        there.turn.moved(octets.len() as u64);
+        let len = octets.len() as u64;
+        let range = message.from..message.from.saturating_add(len);
+        let is_handed = self.moves.placed.as_ref().is_some_and(|it| it.is_of(inbound.number));
+        if is_handed || !side.is_immediate::<H>(&there.turn.memory, range) {
+            self.hand_over(&there, inbound, &side, octets)?;
+        } else {
+            self.touch_last(&there, inbound, &side)?;
+            side.write::<H>(&there.turn.memory, message.from, octets)
+                .map_err(|_| Refusal::Operational)?;
+        }
+        there.turn.step(Counter::RxPkts);
+        there.turn.add(Counter::RxBytes, len);
+        self.slice.charge_copy(len);
+        there.turn.moved(len);
         Ok(())
+    }
+
+    /// Passes octets to memory that the host writes. The last segment of a message is placed when
+    /// all octets of the message have arrived there.
+    #[cold]
+    fn hand_over(
+        &mut self,
+        there: &There<'_, H>,
+        inbound: &Inbound,
+        side: &SgList<'_>,
+        octets: &[u8],
+    ) -> Result<(), Refusal> {
+        let from = if let Operation::Send(_) = inbound.operation { inbound.at } else { 0 };
+        let (from, end) = (u64::from(from), inbound.end.0);
+        let placed = self.moves.placed.get_or_insert_default();
+        placed.turn_to(inbound.number);
+        if !placed.has(end) {
+            let to = from.saturating_add(octets.len() as u64);
+            side.hand_over::<H>(&there.turn.memory, from, octets, placed.progress())
+                .map_err(|_| side.refusal(&there.turn, from..to))?;
+            placed.reach(end);
+            self.touch_last(there, inbound, side)?;
+        }
+        match self.moves.placed.as_ref().map_or(Awaited::Failed, |placed| placed.awaited()) {
+            Awaited::Failed => Err(Refusal::Operational),
+            Awaited::Soon if inbound.last => Err(Refusal::Absent),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the position behind a segment, for entries of the table.
@@ -150,6 +193,11 @@ impl<H: Host> Reach<'_, H> {
 
     fn try_end(&mut self, inbound: &Inbound) -> Result<(), Refusal> {
         let message = self.inbound(inbound)?;
+        // A last segment without octets has not waited for those before it.
+        let placed = self.moves.placed.as_ref().filter(|it| it.is_of(inbound.number));
+        if placed.is_some_and(|placed| placed.awaited() != Awaited::Nothing) {
+            return Err(Refusal::Operational);
+        }
         let ended = {
             let there = There::new(self.core, self.qp, self.slice);
             if let Some(ended) = self.reach(&there, inbound) {
@@ -177,6 +225,10 @@ impl<H: Host> Reach<'_, H> {
     /// Places octets of a WRITE or of a SEND behind a gap in the stream. Returns whether it did.
     fn try_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
         let there = There::new(self.core, self.qp, self.slice);
+        // Octets in front of the last segment may have to wait, and it with them.
+        if early.last && there.turn.memory.may_wait() {
+            return false;
+        }
         let mut side = SgList::default();
         let len = octets.len() as u64;
         let (found, from) = match early.destination {
@@ -230,12 +282,18 @@ impl<H: Host> Reach<'_, H> {
 }
 
 impl<H: Host> Memory for Reach<'_, H> {
-    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Gone> {
-        let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
-        let here = TurnContext::new(self.core, self.qp, self.slice);
+    fn read(&mut self, work: u64, at: u32, into: &mut [u8]) -> Result<(), Undone> {
+        let (posted, raw) = self.outstanding.find(work).ok_or(Undone::Gone)?;
+        let here = TurnContext::patient(self.core, self.qp, self.asker, self.slice);
         let mut source = SgList::default();
-        source.add_source(&here, self.qp.user(), &posted.send, raw).map_err(|_| Gone)?;
-        source.read::<H>(&here.memory, at.into(), into).map_err(|_| Gone)?;
+        source.add_source(&here, self.qp.user(), &posted.send, raw).map_err(|_| Undone::Gone)?;
+        let range = u64::from(at)..u64::from(at).saturating_add(into.len() as u64);
+        here.memory.of_message(work);
+        source.announce::<H>(&here.memory, range.start..posted.send.length, into.len() as u64);
+        if source.read::<H>(&here.memory, range.start, into).is_err() {
+            self.moves.reads = source.fault(&here, range) == Denied::Absent;
+            return Err(if self.moves.reads { Undone::Later } else { Undone::Gone });
+        }
         if let Some(carried) = posted.command {
             carried.insert(into, at.into());
         }
@@ -244,18 +302,43 @@ impl<H: Host> Memory for Reach<'_, H> {
         Ok(())
     }
 
-    fn store(&mut self, work: u64, at: u32, octets: &[u8]) -> Result<(), Gone> {
-        let (posted, raw) = self.outstanding.find(work).ok_or(Gone)?;
-        let here = TurnContext::new(self.core, self.qp, self.slice);
+    fn store(&mut self, work: u64, at: u32, octets: &[u8]) -> Result<(), Undone> {
+        let (posted, raw) = self.outstanding.find(work).ok_or(Undone::Gone)?;
+        let here = TurnContext::patient(self.core, self.qp, self.asker, self.slice);
         let mut sink = SgList::default();
-        sink.add_sink(&here, self.qp.user(), &posted.send, raw).map_err(|_| Gone)?;
-        sink.write::<H>(&here.memory, at.into(), octets).map_err(|_| Gone)?;
+        sink.add_sink(&here, self.qp.user(), &posted.send, raw).map_err(|_| Undone::Gone)?;
+        let range = u64::from(at)..u64::from(at).saturating_add(octets.len() as u64);
+        let is_handed = self.moves.stored.as_ref().is_some_and(|it| it.is_of(work));
+        let waits = posted.send.opcode.info().class == Class::Read
+            && (is_handed || !sink.is_immediate::<H>(&here.memory, range.clone()));
+        if waits {
+            let stored = self.moves.stored.get_or_insert_default();
+            stored.turn_to(work);
+            let ends = range.end == posted.send.length;
+            store_later(&here, stored, &sink, octets, &Part { range, ends })?;
+        } else {
+            sink.write::<H>(&here.memory, range.start, octets).map_err(|_| Undone::Gone)?;
+        }
         here.moved(octets.len() as u64);
         Ok(())
     }
 
-    fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Gone> {
-        let there = There::new(self.core, self.qp, self.slice);
+    fn store_ahead(&mut self, work: u64, at: u32, octets: &[u8]) -> bool {
+        let Some((posted, raw)) = self.outstanding.find(work) else { return false };
+        let here = TurnContext::new(self.core, self.qp, self.slice);
+        let mut sink = SgList::default();
+        let end = u64::from(at).saturating_add(octets.len() as u64);
+        // Octets in front of the last ones may have to wait, and these with them.
+        let waits = here.memory.may_wait() && end == posted.send.length;
+        if waits || sink.add_sink(&here, self.qp.user(), &posted.send, raw).is_err() {
+            return false;
+        }
+        here.moved(octets.len() as u64);
+        sink.write::<H>(&here.memory, at.into(), octets).is_ok()
+    }
+
+    fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Undone> {
+        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
         let part = Source {
             remote: remote(source.at),
             at: at.into(),
@@ -264,7 +347,14 @@ impl<H: Host> Memory for Reach<'_, H> {
             // The end of the answer is reported by itself.
             last: false,
         };
-        responder::read_on(&there, self.responder, &part, into).map_err(|_| Gone)?;
+        match responder::read_on(&there, self.responder, &part, into) {
+            Ok(()) => {}
+            Err(Refusal::Absent) => {
+                self.moves.reads = true;
+                return Err(Undone::Later);
+            }
+            Err(_) => return Err(Undone::Gone),
+        }
         self.slice.charge_copy(into.len() as u64);
         there.turn.moved(into.len() as u64);
         Ok(())
@@ -301,6 +391,37 @@ impl<H: Host> Memory for Reach<'_, H> {
     }
 }
 
+/// The place of octets in a message.
+struct Part {
+    range: Range<u64>,
+    /// True if they are its last ones.
+    ends: bool,
+}
+
+/// Passes octets of an answer to memory that the host writes. The last ones are stored when all of
+/// the message have arrived there.
+#[cold]
+fn store_later<H: Host>(
+    here: &TurnContext<'_, H>,
+    stored: &mut Handed,
+    sink: &SgList<'_>,
+    octets: &[u8],
+    Part { range, ends }: &Part,
+) -> Result<(), Undone> {
+    if !stored.has(range.end) {
+        if sink.hand_over::<H>(&here.memory, range.start, octets, stored.progress()).is_err() {
+            let is_absent = sink.fault(here, range.clone()) == Denied::Absent;
+            return Err(if is_absent { Undone::Later } else { Undone::Gone });
+        }
+        stored.reach(range.end);
+    }
+    match stored.awaited() {
+        Awaited::Failed => Err(Undone::Gone),
+        Awaited::Soon if *ends => Err(Undone::Later),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the memory that a tagged message refers to.
 const fn remote(at: Tagged) -> Remote {
     Remote { addr: at.to, key: Key::new(at.stag.0) }
@@ -309,7 +430,8 @@ const fn remote(at: Tagged) -> Remote {
 /// Returns the reason of a refusal that the stream reports to the peer.
 pub(super) const fn refused(refusal: Refusal) -> Refused {
     match refusal {
-        Refusal::NotReady | Refusal::Absent => Refused::NotReady,
+        Refusal::NotReady => Refused::NotReady,
+        Refusal::Absent => Refused::Later,
         Refusal::Invalid => Refused::Disabled,
         Refusal::TooShort => Refused::TooLong,
         Refusal::Access(denied) => match denied {

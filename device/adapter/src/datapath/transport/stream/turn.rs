@@ -14,6 +14,7 @@ use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState,
 use vrnic_tcp::{Connection, Sink};
 
 use super::memory::Reach;
+use crate::datapath::constants::{LONGEST_PAUSE, NO_ROOM_PAUSE};
 use crate::datapath::local_wr;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::ended;
@@ -208,9 +209,11 @@ impl<H: Host> Sending<'_, H> {
 
     /// Calls `work` with TCP, the stream and the memory.
     fn with<T>(&mut self, work: impl FnOnce(Parts<'_>, &mut Reach<'_, H>) -> T) -> T {
-        let Streaming { tcp, stream, switched, outstanding, .. } = &mut *self.streaming;
+        let Streaming { tcp, stream, switched, outstanding, moves, .. } = &mut *self.streaming;
         let mut responder = self.qp.responder.lock();
         let mut reach = Reach {
+            asker: self.requester.asker(),
+            moves,
             core: self.network.core(),
             qp: self.qp,
             responder: &mut responder,
@@ -283,8 +286,12 @@ impl<H: Host> Sending<'_, H> {
         let mut joiner = Joiner::new(joins);
         let (network, to, slice) = (self.network, self.streaming.ends.path.to, self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
-        let Streaming { ends, outbox, .. } = &mut *self.streaming;
+        let Streaming { ends, outbox, moves, .. } = &mut *self.streaming;
         outbox.extend(joiner.finish(&ends.path, &mut ends.id));
+        if std::mem::take(&mut moves.reads) && next.is_none() {
+            let pause = network.core().host().moves_for();
+            return Some(now.plus(pause.clamp(NO_ROOM_PAUSE, LONGEST_PAUSE)));
+        }
         next
     }
 
