@@ -274,6 +274,11 @@ impl Behind {
         self.changed.notify_all();
     }
 
+    /// Returns whether there is a VMM.
+    pub(super) fn is_connected(&self) -> bool {
+        self.state.lock().messages.is_some()
+    }
+
     /// Sets the connection of a new VMM.
     pub fn connect(&self, messages: Arc<dyn Messages>) {
         self.state.lock().messages = Some(messages);

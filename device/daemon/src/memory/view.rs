@@ -43,14 +43,17 @@ pub struct DmaView<'a> {
     asker: Cell<u64>,
     /// The message of the asker.
     message: Cell<u64>,
+    /// True if an access to such memory has failed because its bytes are not there.
+    tried: Cell<bool>,
     /// True if an access has used such memory since the last call of [`Self::settle`].
     used: Cell<bool>,
 }
 
 impl<'a> DmaView<'a> {
     pub(super) fn new(reach: RwLockReadGuard<'a, Reach>, behind: Option<&'a Behind>) -> Self {
-        let (asker, message, used) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        Self { reach, place: Cell::new(0), behind, asker, message, used }
+        let (asker, message) = (Cell::new(0), Cell::new(0));
+        let (tried, used) = (Cell::new(false), Cell::new(false));
+        Self { reach, place: Cell::new(0), behind, asker, message, tried, used }
     }
 
     /// Makes memory accessible that is reached by messages, for an asker that tries again.
@@ -111,6 +114,7 @@ impl<'a> DmaView<'a> {
                     let gap = self.gap(at, rest.len(), Intent::Write).ok_or(fault)?;
                     let part = rest.get(..gap).ok_or(fault)?;
                     if !behind.hand_over(asker, at, part, progress) {
+                        self.tried.set(true);
                         return Err(fault);
                     }
                     gap
@@ -139,6 +143,10 @@ impl<'a> DmaView<'a> {
                     match behind.awaited(asker, at, gap as u64) {
                         Awaited::Failed => return Awaited::Failed,
                         Awaited::Soon => awaited = Awaited::Soon,
+                        // It found no room for its transfer, and there may be some since.
+                        Awaited::Nothing if self.tried.get() && behind.is_connected() => {
+                            awaited = Awaited::Soon;
+                        }
                         Awaited::Nothing => {}
                     }
                     done += gap as u64;
@@ -300,7 +308,9 @@ impl<'a> DmaView<'a> {
         let gap = self.gap(addr, into.len(), Intent::Read).ok_or(fault)?;
         let into = into.get_mut(..gap).ok_or(fault)?;
         self.used.set(true);
-        behind.read(asker, self.message.get(), addr, into).ok_or(fault)
+        let read = behind.read(asker, self.message.get(), addr, into);
+        self.tried.set(read.is_none());
+        read.ok_or(fault)
     }
 
     /// Writes the start of `from` by messages.
@@ -313,7 +323,9 @@ impl<'a> DmaView<'a> {
         let behind = self.behind.filter(|_| asker != 0).ok_or(fault)?;
         let gap = self.gap(addr, from.len(), Intent::Write).ok_or(fault)?;
         self.used.set(true);
-        behind.write(asker, addr, from.get(..gap).ok_or(fault)?).ok_or(fault)
+        let written = behind.write(asker, addr, from.get(..gap).ok_or(fault)?);
+        self.tried.set(written.is_none());
+        written.ok_or(fault)
     }
 
     /// Copies a part of `len` bytes of which some are reached by messages. Returns its length.
