@@ -146,6 +146,8 @@ texts! {
         LocalRam(Operation) "64 KiB {0}, local end in RAM",
         LocalDevice(Operation) "64 KiB {0}, local end in device memory",
         LocalMessages(u32, Operation) "{0} KiB {1}, local end by messages to the VMM",
+        PacketMessages(u32, Operation) "{0} KiB {1} in packets, local end by messages to the VMM",
+        PeerMessages(u32, Operation) "{0} KiB {1} in packets, peer's end by messages to the VMM",
         DeviceMemory(Operation) "64 KiB {0}, device memory",
         Mapped(u32) "direct WRITE, mapped, {0} KiB",
         Marked(u32, u32) "direct WRITE, marked, {0} KiB, depth {1}",

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use vrnic_figures::{Operation, Quantity, Subject};
 use vrnic_testdriver::qp::ALL;
-use vrnic_testdriver::relay::Request;
+use vrnic_testdriver::relay::{Answer, Request};
+use vrnic_testdriver::vfio::Endpoint;
 
 use crate::rate::{self, Runs};
 use crate::report::Report;
@@ -20,31 +21,61 @@ const LEN: u64 = 1 << 20;
 /// Sizes of messages, in bytes.
 const MESSAGES: [u32; 3] = [4 << 10, 64 << 10, 1 << 20];
 
-/// Measures WRITEs out of such memory and READs into it.
+/// The arguments of the daemon.
+const ARGS: [&str; 3] = ["--workers", "1", "--dma-messages"];
+
+/// Measures WRITEs out of such memory and READs into it, in a daemon and by packets, and by packets
+/// also WRITEs into it and READs out of it.
 ///
 /// # Errors
 /// When an operation fails.
 pub(crate) fn measure(report: &mut Report, daemon: &Path, runs: Runs) -> anyhow::Result<()> {
+    let answer = answer();
+    let rig = Rig::with_answers(daemon, &ARGS, Arc::clone(&answer))?;
+    let mut pair = Pair::new(&rig, false);
+    give_memory(&mut pair.a)?;
+    measure_pair(report, &rig, &mut pair, runs, Subject::LocalMessages)?;
+    drop((pair, rig));
+    let rig = Rig::with_answers(daemon, &[&ARGS[..], &["--fabric", "wire"]].concat(), answer)?;
+    let mut pair = Pair::new(&rig, false);
+    give_memory(&mut pair.a)?;
+    measure_pair(report, &rig, &mut pair, runs, Subject::PacketMessages)?;
+    let Pair { a, b } = Pair::new(&rig, false);
+    let mut pair = Pair { a: b, b: a };
+    give_memory(&mut pair.b)?;
+    measure_pair(report, &rig, &mut pair, runs, Subject::PeerMessages)
+}
+
+/// Returns the VMM.
+fn answer() -> Arc<Answer> {
     let bytes = vec![1; LEN as usize];
-    let answer = Arc::new(move |request: &Request| match request.is_write() {
+    Arc::new(move |request: &Request| match request.is_write() {
         true => request.bare_reply(),
         false => request.reply(bytes.get(..request.count as usize).unwrap_or_default()),
-    });
-    let rig = Rig::with_answers(daemon, &["--workers", "1", "--dma-messages"], answer)?;
-    let mut pair = Pair::new(&rig, false);
-    let key = rig.guests[0].reg_flat(pair.a.pdn, ALL, MEMORY, LEN);
-    (pair.a.buffer, pair.a.key) = (MEMORY, key.ok().context("a region")?);
+    })
+}
+
+/// Gives an end such memory.
+fn give_memory(end: &mut Endpoint) -> anyhow::Result<()> {
+    let key = end.guest.reg_flat(end.pdn, ALL, MEMORY, LEN);
+    (end.buffer, end.key) = (MEMORY, key.ok().context("a region")?);
+    Ok(())
+}
+
+fn measure_pair(
+    report: &mut Report,
+    rig: &Rig,
+    pair: &mut Pair,
+    runs: Runs,
+    subject: impl Fn(u32, Operation) -> Subject,
+) -> anyhow::Result<()> {
     for len in MESSAGES {
         for operation in [Operation::Write, Operation::Read] {
             let [moved] = runs.best(|span| {
-                let run = rate::run(&rig, &mut pair, operation, len, span)?;
+                let run = rate::run(rig, pair, operation, len, span)?;
                 Ok([run.per_second() * f64::from(len)])
             })?;
-            report.figure(
-                Subject::LocalMessages(len >> 10, operation),
-                Quantity::Gigabytes,
-                moved / 1e9,
-            );
+            report.figure(subject(len >> 10, operation), Quantity::Gigabytes, moved / 1e9);
         }
     }
     Ok(())

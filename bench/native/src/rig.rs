@@ -176,7 +176,11 @@ impl Pair {
         // As many READs at a time as the adapter allows, as perftest asks for.
         // CAST: it is 128.
         let reads = MAX_RD_ATOMIC as u8;
-        let tune = |attr: &mut Attr| (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (reads, reads);
+        let tune = |attr: &mut Attr| {
+            (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (reads, reads);
+            // For memory that the VMM reads and writes, without a limit.
+            attr.rnr_retry = 7;
+        };
         a.connect(b.guest.mac(), b.qpn, tune);
         b.connect(a.guest.mac(), a.qpn, tune);
         pair
