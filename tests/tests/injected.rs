@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Case::new("a_lost_event_stops_a_program_that_waits", lost_event),
         Case::new("a_port_flaps_and_connections_go_on", flaps),
         Case::new("a_lower_mtu_refuses_connections", mtu),
+        Case::new("an_address_goes_and_comes", gid),
         Case::new("a_command_fails_or_is_slow", commands),
         Case::new("a_device_fails_and_recovers", device),
         Case::new("a_command_without_an_answer_resets_the_device", no_answer),
@@ -187,6 +188,21 @@ fn mtu(pair: &mut Pair) -> Result<()> {
     let why = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
     ensure!(why.contains("to RTR"), "with an MTU of 1024: {why}");
     both(&pair.b, &pair.a, &format!("ib_write_bw -m 512 -n 100 -p {PORT}"), PORT)?;
+    over(pair)
+}
+
+/// A program gets no connection from an address that the port has lost, and gets one when the
+/// address is there again.
+fn gid(pair: &mut Pair) -> Result<()> {
+    let program = format!("ib_write_bw -x 1 -n 100 -p {PORT}");
+    both(&pair.b, &pair.a, &program, PORT)?;
+    arm(pair, "remove-gid index=1 function=a")?;
+    proved(pair, 1)?;
+    let refused = both(&pair.b, &pair.a, &program, PORT);
+    let why = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(why.contains("to RTR"), "without the address: {why}");
+    fault(pair, &["clear"])?;
+    both(&pair.b, &pair.a, &program, PORT)?;
     over(pair)
 }
 

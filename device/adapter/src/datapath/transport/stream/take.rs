@@ -64,8 +64,8 @@ impl<H: Host> Protocol<H> for Sending<'_, H> {
     }
 }
 
-/// Checks that all bytes of the requester's own memory that are in ranges can be used. A stream
-/// cannot wait in the middle of a message, and so cannot fill a range twice by one READ.
+/// Checks that all bytes of the requester's own memory that are in ranges can be used: a message of
+/// a stream does not wait for them after it has begun. So one READ does not fill a range twice.
 ///
 /// # Errors
 /// [`Denied::Absent`] if the message has to wait, [`Denied::Bounds`] if it can never be sent.
