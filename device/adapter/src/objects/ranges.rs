@@ -207,14 +207,14 @@ impl Ranges {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// Starts a transfer. With `now_or_never` it does not wait for a block. Returns `None` if there
-    /// is no such range, [`Status::Busy`] if it has a transfer already, and [`Status::NoResource`]
-    /// if too many ranges have one, or if there is no block.
+    /// Starts a transfer. With `may_wait`, it waits for a block if none is free. Returns `None` if
+    /// there is no such range, [`Status::Busy`] if it has a transfer already, and
+    /// [`Status::NoResource`] if too many ranges have one, or if there is no block.
     pub fn arm(
         &self,
         range: RangeNumber,
         transfer: Transfer,
-        now_or_never: bool,
+        may_wait: bool,
     ) -> Option<Result<(), Status>> {
         let index = usize::try_from(range.get()).ok()?;
         let mut list = self.list.lock();
@@ -223,14 +223,14 @@ impl Ranges {
         let needs_block = transfer.memory == Packets::Block(None);
         let is_short = needs_block && list.free_blocks().next().is_none();
         let range = list.ranges.get_mut(index)?;
-        if !range.is_used() && used >= self.max.load(Ordering::Relaxed) as usize {
-            return Some(Err(Status::NoResource));
-        }
         if range.is_used() {
             return Some(Err(Status::Busy));
         }
+        if used >= self.max.load(Ordering::Relaxed) as usize {
+            return Some(Err(Status::NoResource));
+        }
         list.short = list.short.saturating_add(is_short.into());
-        if is_short && (now_or_never || list.blocks.count == 0) {
+        if is_short && !(may_wait && list.blocks.count > 0) {
             return Some(Err(Status::NoResource));
         }
         list.armed += 1;

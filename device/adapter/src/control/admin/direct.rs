@@ -99,7 +99,7 @@ pub(super) fn arm_range<H: Host>(adapter: &Adapter<H>, params: &ArmRange) -> Out
     let deadline = adapter.host().now().plus(Duration::from_millis(limit.into()));
     let transfer =
         Transfer { qpn, domain: qp.domain, direction, notice, memory, length, deadline, at_once };
-    let armed = adapter.core().ranges.arm(range, transfer, kind == PacketMemory::FreeBlock);
+    let armed = adapter.core().ranges.arm(range, transfer, kind != PacketMemory::FreeBlock);
     Ok(armed.ok_or(bad(offset_of!(ArmRange, range)))??)
 }
 
