@@ -179,7 +179,10 @@ impl<H: Host> Sending<'_, '_, H> {
             match self.frame(&transmit) {
                 Ok(()) => {}
                 Err(Denied::Absent) => self.wait_for_pages(&transmit),
-                Err(_) => self.sender.engine.refuse(transmit.id),
+                Err(why) => {
+                    self.sender.outstanding.end(transmit.id, End::Failed(why.into()));
+                    self.sender.engine.refuse(transmit.id);
+                }
             }
             if self.here.slice.is_over() {
                 break;
