@@ -15,49 +15,52 @@ impl Desk<'_> {
     /// Gives the peer blocks of the disk: WRITEs that wait for the bytes that the controller
     /// stores, the answer behind them, and then TRANSFERs, which give the blocks back.
     pub(crate) fn give_through(&mut self, ask: &Ask, length: usize) -> Result {
-        let count = length.div_ceil(ranges::LENGTH);
-        for nth in 0..count {
-            let (part, remote) = self.place(ask, nth, length)?;
-            self.ranges.arm(nth, &part, true, ask.limit_ms.get())?;
-            let data = self.ranges.part(nth, part.len())?;
-            let Pair { rdma, .. } = self.pairs.get(nth).ok_or(EINVAL)?;
-            self.connection.rdma_in_range(rdma, data, &Op::Write(remote))?;
-        }
+        let count = self.post_rdma(ask, length, true)?;
         self.post_answer()?;
         self.post_transfers(ask, count)?;
         if let Err(error) = self.use_disk_through(ask, length) {
             pr_info!("the disk has refused a read: {error:?}\n");
             self.ranges.put()?;
         }
-        // What fails first is a WRITE, and the TRANSFERs are flushed then.
-        for Pair { rdma, .. } in self.pairs.iter().take(count) {
-            self.success(rdma)?;
-        }
+        // If a WRITE fails, the TRANSFERs behind it are flushed. So the WRITEs are looked at first.
+        self.rdma_succeeds(count)?;
         self.transfers_succeed(count)
     }
 
     /// Takes blocks from the peer: READs, TRANSFERs, which end when the controller has read all
     /// bytes, and the answer behind them.
     pub(crate) fn take_through(&mut self, ask: &Ask, length: usize) -> Result {
-        let count = length.div_ceil(ranges::LENGTH);
-        for nth in 0..count {
-            let (part, remote) = self.place(ask, nth, length)?;
-            self.ranges.arm(nth, &part, false, ask.limit_ms.get())?;
-            let data = self.ranges.part(nth, part.len())?;
-            let Pair { rdma, .. } = self.pairs.get(nth).ok_or(EINVAL)?;
-            self.connection.rdma_in_range(rdma, data, &Op::Read(remote))?;
-        }
+        let count = self.post_rdma(ask, length, false)?;
         self.post_transfers(ask, count)?;
         self.post_answer()?;
         // The controller must not read what has not arrived.
-        for Pair { rdma, .. } in self.pairs.iter().take(count) {
-            self.success(rdma)?;
-        }
+        self.rdma_succeeds(count)?;
         if let Err(error) = self.use_disk_through(ask, length) {
             pr_info!("the disk has refused a write: {error:?}\n");
             self.ranges.put()?;
         }
         self.transfers_succeed(count)
+    }
+
+    /// Arms the ranges and posts a WRITE or READ of each. Returns their number.
+    fn post_rdma(&mut self, ask: &Ask, length: usize, write: bool) -> Result<usize> {
+        let count = length.div_ceil(ranges::LENGTH);
+        for nth in 0..count {
+            let (part, remote) = self.place(ask, nth, length)?;
+            self.ranges.arm(nth, &part, write, ask.limit_ms.get())?;
+            let data = self.ranges.part(nth, part.len())?;
+            let Pair { rdma, .. } = self.pairs.get(nth).ok_or(EINVAL)?;
+            let op = if write { Op::Write(remote) } else { Op::Read(remote) };
+            self.connection.rdma_in_range(rdma, data, &op)?;
+        }
+        Ok(count)
+    }
+
+    fn rdma_succeeds(&self, count: usize) -> Result {
+        for Pair { rdma, .. } in self.pairs.iter().take(count) {
+            self.success(rdma)?;
+        }
+        Ok(())
     }
 
     fn post_transfers(&self, ask: &Ask, count: usize) -> Result {
