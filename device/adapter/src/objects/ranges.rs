@@ -142,6 +142,12 @@ impl Default for Ranges {
 }
 
 impl Ranges {
+    /// Calls `run`, which changes nothing, with a range, if there is one with this number.
+    fn look<T>(&self, range: RangeNumber, run: impl FnOnce(&mut Range) -> T) -> Option<T> {
+        let index = usize::try_from(range.get()).ok()?;
+        self.list.lock().ranges.get_mut(index).map(run)
+    }
+
     /// Calls `run` with a range, if there is one with this number, and then shares out the blocks.
     fn with<T>(&self, range: RangeNumber, run: impl FnOnce(&mut Range) -> T) -> Option<T> {
         let index = usize::try_from(range.get()).ok()?;
@@ -248,7 +254,7 @@ impl Ranges {
     /// See [`Range::check`]. [`Denied::Invalid`] if there is no such range.
     pub fn check(&self, place: Place, user: User, way: Direction, len: u32) -> Result<(), Denied> {
         let bytes = Bytes { within: place.within, len };
-        self.with(place.range, |range| range.check(user, way, bytes))
+        self.look(place.range, |range| range.check(user, way, bytes))
             .unwrap_or(Err(Denied::Invalid))
     }
 
@@ -279,7 +285,7 @@ impl Ranges {
     #[must_use]
     pub fn is_ready(&self, place: Place, len: u32) -> bool {
         let bytes = Bytes { within: place.within, len };
-        self.with(place.range, |range| range.place(bytes).is_ok()).unwrap_or(false)
+        self.look(place.range, |range| range.place(bytes).is_ok()).unwrap_or(false)
     }
 
     /// Handles a burst of `len` bytes by which the controller stores (`Write`) or reads. `copy`
