@@ -329,21 +329,11 @@ impl<'a> SgList<'a> {
         Ok(())
     }
 
-    /// Copies bytes out as [`Self::read`] does, before they are copied by it.
+    /// Copies bytes out as [`Self::read`] does, for an operation that is not complete with them.
     ///
     /// # Errors
-    /// The same.
-    pub fn try_read<H: Host>(
-        &self,
-        memory: &H::Held<'_>,
-        at: u64,
-        into: &mut [u8],
-    ) -> Result<(), CopyFault> {
-        self.read_part::<H>(memory, at, into)
-    }
-
-    /// Copies bytes out as [`Self::read`] does, for an operation that is not complete with them.
-    fn read_part<H: Host>(
+    /// [`CopyFault::Source`] if the memory is not accessible.
+    pub fn read_part<H: Host>(
         &self,
         memory: &H::Held<'_>,
         at: u64,

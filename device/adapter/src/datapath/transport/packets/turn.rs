@@ -226,7 +226,7 @@ impl<H: Host> Sending<'_, '_, H> {
             return Ok(());
         }
         here.memory.of_message(id);
-        side.try_read::<H>(&here.memory, range.start, bytes).map_err(|_| side.fault(here, range))
+        side.read_part::<H>(&here.memory, range.start, bytes).map_err(|_| side.fault(here, range))
     }
 
     /// Returns the time at which memory that is absent now is tried again.
