@@ -234,7 +234,7 @@ fn what_is_handed_over_is_written_in_long_pieces() {
     assert_eq!(taken, MAX_BYTES / MAX_TRANSFER);
 }
 
-/// Whatever ends a transfer before its bytes are written, the writer learns of it.
+/// The writer learns of each event that ends a transfer before its bytes are written.
 #[test]
 fn what_was_handed_over_and_not_written_has_failed() {
     type End = fn(&Behind, &Vmm);

@@ -24,7 +24,7 @@ use crate::objects::qp::remote::{Engine, Receiver};
 use crate::objects::qp::window::{Closing, Placing, Window};
 use crate::stats::Counter;
 
-/// Whether all blocks of a window have been placed.
+/// The state of the blocks of a window after some have been placed.
 enum Blocks {
     /// More are left.
     Left,
