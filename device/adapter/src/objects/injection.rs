@@ -2,6 +2,16 @@
 //!
 //! Each hook first asks [`Injection::looks_at`], which is one load and a branch. All else runs only
 //! while a rule looks at the place of the hook.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `guest` | the rules that a guest sets for its own function |
+//! | `late` | events, interrupts and commands that are delayed or lost |
+//! | `order` | the order in which the bytes of messages become visible |
+
+mod guest;
+mod late;
+mod order;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,22 +19,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vrnic_abi::eq::Kind;
-use vrnic_abi::{Eqn, Qpn, cq, sq};
-use vrnic_faults::{
-    Action, Concern, Hit, Listed, Opcode, Refused, Rule, RuleId, Rules, Site, State, Subject,
-};
+use vrnic_abi::{Qpn, cq};
+use vrnic_faults::{Action, Concern, Hit, Opcode, Rules, Site, State, Subject};
 use vrnic_packet::Nanos;
 use vrnic_roce::{Psn, wire};
 
+pub(crate) use self::late::{CommandFate, EventPlace, LateEvent};
+use self::late::{LateCommand, LateInterrupt};
+use self::order::Ordered;
 use crate::objects::completion::Completion;
 use crate::objects::trace::{Noted, Records, Step, Trace, Traced};
 use crate::requests::wqe::SendWqe;
 
 /// The most events, and the most interrupts, that wait. Further ones are lost.
 const MAX_LATE: usize = 4096;
-/// The most messages of packets whose bytes wait. Further ones have the usual order.
-const MAX_WINDOWS: usize = 256;
 
 /// The faults of an adapter.
 #[derive(Debug)]
@@ -71,13 +79,6 @@ struct Decided {
     fate: Fate,
 }
 
-/// A message that is copied in an order by a seed, or in the usual one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ordered {
-    wr_id: u64,
-    seed: Option<u64>,
-}
-
 /// The fate of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -89,62 +90,6 @@ pub(crate) enum Fate {
     Fails(cq::Status),
     /// Its QP fails.
     FailsQp,
-}
-
-/// An event that is written later.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LateEvent {
-    due: Nanos,
-    /// The event queue.
-    pub(crate) eqn: Eqn,
-    pub(crate) kind: Kind,
-    pub(crate) id: u32,
-}
-
-/// An event queue, and its vector.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EventPlace {
-    pub(crate) eqn: Eqn,
-    pub(crate) vector: u16,
-}
-
-/// An interrupt that is raised later.
-#[derive(Clone, Copy, Debug)]
-struct LateInterrupt {
-    due: Nanos,
-    vector: u16,
-}
-
-/// A command that is executed later.
-#[derive(Clone, Copy, Debug)]
-struct LateCommand {
-    index: u32,
-    due: Nanos,
-}
-
-/// The fate of an admin command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CommandFate {
-    /// It is executed.
-    Runs,
-    /// It is executed later.
-    Waits,
-    /// It fails with this status.
-    Fails(vrnic_abi::admin::Status),
-    /// It has no answer.
-    Lost,
-}
-
-/// The things whose time has come.
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    pub(crate) events: Vec<LateEvent>,
-    /// The vectors of interrupts.
-    pub(crate) vectors: Vec<u16>,
-    /// True if an admin command is to be executed.
-    pub(crate) command: bool,
-    /// True if anything else waits.
-    pub(crate) more: bool,
 }
 
 /// The function that a fault concerns, and the time.
@@ -223,52 +168,6 @@ impl Injection {
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.concern.is_traced()
-    }
-
-    /// Sets whether the guest may set rules for its function.
-    pub(crate) fn permit(&self, permits: bool) {
-        self.permits.store(permits, Ordering::Relaxed);
-    }
-
-    /// Returns whether the guest may set rules for its function.
-    pub(crate) fn permits(&self) -> bool {
-        self.permits.load(Ordering::Relaxed)
-    }
-
-    /// Adds a rule of the guest.
-    ///
-    /// # Errors
-    /// [`Refused`].
-    pub(crate) fn add_guest(
-        &self,
-        function: &str,
-        rule: Rule,
-        now: Nanos,
-    ) -> Result<RuleId, Refused> {
-        self.rules.add_of(function, rule, now)
-    }
-
-    /// Removes a rule of the guest; returns whether it existed.
-    pub(crate) fn remove_guest(&self, function: &str, id: RuleId) -> bool {
-        self.rules.remove_of(function, id)
-    }
-
-    /// Removes all rules of the guest.
-    pub(crate) fn clear_guest(&self, function: &str) {
-        if self.permits() {
-            self.rules.clear_of(function);
-        }
-    }
-
-    /// Passes each rule of the guest to a function, in order, and returns the results.
-    pub(crate) fn list_guest<R>(
-        &self,
-        function: &str,
-        now: Nanos,
-        each: impl Fn(&Listed<'_>) -> R,
-    ) -> Vec<R> {
-        let own = |rule: &Listed<'_>| (rule.guest == Some(function)).then(|| each(rule));
-        self.rules.list(now, |rule| own(&rule)).into_iter().flatten().collect()
     }
 
     /// Forgets what was decided, because all work of the adapter was discarded.
@@ -352,80 +251,6 @@ impl Injection {
         self.hit(&subject, here.now) == Some(Action::DropMessage)
     }
 
-    /// Returns the seed of the order in which the bytes of a copied message become visible, if a
-    /// rule changes it. A message that is passed again has the same order. One that has begun
-    /// without a rule keeps the usual order. `relaxed` returns whether all regions to which it goes
-    /// allow that, or `None` if it is not decided on, because it has begun or is refused.
-    #[cold]
-    pub(crate) fn order(
-        &self,
-        here: Here<'_>,
-        qpn: Qpn,
-        send: &SendWqe,
-        relaxed: impl FnOnce() -> Option<bool>,
-    ) -> Option<u64> {
-        let (key, wr_id) = ((qpn, send.index), send.wr_id);
-        let known = self.waiting.lock().orders.get(&key).copied();
-        if let Some(known) = known.filter(|known| known.wr_id == wr_id) {
-            return known.seed;
-        }
-        if !self.concern.rules_look_at(Site::Copy) {
-            return None;
-        }
-        let (relaxed, opcode) = (relaxed()?, Some(Opcode::Request(send.opcode)));
-        let subject = Subject { opcode, relaxed, ..here.of_qp(Site::Copy, qpn) };
-        let hit = self.rules_hit(&subject, here.now);
-        let seed = hit.filter(|hit| hit.action == Action::Disorder).map(|hit| hit.random);
-        let mut is_known = false;
-        self.wait(|waiting| {
-            is_known = waiting.orders.len() < MAX_LATE;
-            if is_known {
-                waiting.orders.insert(key, Ordered { wr_id, seed });
-            }
-        });
-        self.ordering.store(true, Ordering::Relaxed);
-        // Without the memory of its order, a message could not continue in it.
-        seed.filter(|_| is_known)
-    }
-
-    /// Decides on a message of packets that begins to arrive. Returns `None` if no rule looks at
-    /// the order of bytes, and `Some(None)` if it has the usual order. Otherwise it returns the
-    /// seed of the order, and a ticket for the memory in which its bytes wait. `relaxed` is as for
-    /// [`Self::order`].
-    #[cold]
-    pub(crate) fn order_of_packets(
-        &self,
-        here: Here<'_>,
-        qpn: Qpn,
-        opcode: sq::Opcode,
-        relaxed: impl FnOnce() -> Option<bool>,
-    ) -> Option<Option<(u64, Arc<()>)>> {
-        if !self.concern.rules_look_at(Site::Copy) {
-            return None;
-        }
-        let (relaxed, opcode) = (relaxed()?, Some(Opcode::Request(opcode)));
-        let subject = Subject { opcode, relaxed, ..here.of_qp(Site::Copy, qpn) };
-        let hit = self.rules_hit(&subject, here.now);
-        let hit = hit.filter(|hit| hit.action == Action::Disorder);
-        // The adapter has one reference itself.
-        let room = Arc::strong_count(&self.tickets) <= MAX_WINDOWS;
-        Some(hit.filter(|_| room).map(|hit| (hit.random, Arc::clone(&self.tickets))))
-    }
-
-    /// Returns whether a message may have an order of its own, or is traced.
-    #[inline]
-    pub(crate) fn may_order(&self) -> bool {
-        self.looks_at(Site::Copy) || self.ordering.load(Ordering::Relaxed)
-    }
-
-    /// Forgets the order of a message that has failed, or all of whose bytes have been moved.
-    #[cold]
-    pub(crate) fn end_order(&self, qpn: Qpn, send: &SendWqe) {
-        let mut waiting = self.waiting.lock();
-        waiting.orders.remove(&(qpn, send.index));
-        self.ordering.store(!waiting.orders.is_empty(), Ordering::Relaxed);
-    }
-
     /// Returns whether a message finds no receive. The QP then has none for the time `pause`.
     #[cold]
     pub(crate) fn hides_receive(&self, here: Here<'_>, qpn: Qpn, pause: Duration) -> bool {
@@ -464,75 +289,6 @@ impl Injection {
         self.hit(&subject, here.now) == Some(Action::FillCq)
     }
 
-    /// Returns whether an event is not written now.
-    #[cold]
-    pub(crate) fn takes_event(&self, here: Here<'_>, to: EventPlace, kind: Kind, id: u32) -> bool {
-        let EventPlace { eqn, vector } = to;
-        let qpn = Qpn::new(if kind.is_of_qp() { id } else { 0 });
-        let (opcode, number) = (Some(Opcode::Event(kind)), kind.is_of_cq().then_some(id));
-        let subject = Subject { opcode, number, ..here.of_qp(Site::Event, qpn) };
-        let held = match self.hit(&subject, here.now) {
-            Some(Action::DropEvent) => true,
-            Some(Action::DelayEvent(by)) => {
-                let event = LateEvent { due: here.now.plus(by), eqn, kind, id };
-                self.wait(|waiting| push(&mut waiting.events, event));
-                true
-            }
-            _ => false,
-        };
-        self.trace.event(here.now, Step::Event { kind, id, eqn, held }, vector);
-        held
-    }
-
-    /// Returns whether an interrupt is not raised now.
-    #[cold]
-    pub(crate) fn takes_interrupt(&self, here: Here<'_>, vector: u16) -> bool {
-        let number = Some(vector.into());
-        let subject = Subject { number, ..here.subject(Site::Interrupt) };
-        let held = match self.hit(&subject, here.now) {
-            Some(Action::DropInterrupt) => true,
-            Some(Action::DelayInterrupt(by)) => {
-                let late = LateInterrupt { due: here.now.plus(by), vector };
-                self.wait(|waiting| push(&mut waiting.interrupts, late));
-                true
-            }
-            _ => false,
-        };
-        self.trace.interrupt(here.now, vector, held);
-        held
-    }
-
-    /// Decides on the admin command with this index.
-    #[cold]
-    pub(crate) fn command(
-        &self,
-        here: Here<'_>,
-        index: u32,
-        opcode: vrnic_abi::admin::Opcode,
-    ) -> CommandFate {
-        let known = self.waiting.lock().command.filter(|known| known.index == index);
-        if let Some(LateCommand { due, .. }) = known {
-            return if here.now < due { CommandFate::Waits } else { self.run_late() };
-        }
-        let opcode = Some(Opcode::Command(opcode));
-        let subject = Subject { opcode, ..here.subject(Site::Command) };
-        match self.hit(&subject, here.now) {
-            Some(Action::FailCommand(status)) => CommandFate::Fails(status),
-            Some(Action::DropCommand) => CommandFate::Lost,
-            Some(Action::DelayCommand(by)) => {
-                let late = LateCommand { index, due: here.now.plus(by) };
-                self.wait(|waiting| waiting.command = Some(late));
-                CommandFate::Waits
-            }
-            _ => CommandFate::Runs,
-        }
-    }
-
-    fn run_late(&self) -> CommandFate {
-        self.waiting.lock().command = None;
-        CommandFate::Runs
-    }
-
     /// Decides on a turn of a QP. Returns true if its worker pauses from now on.
     #[cold]
     pub(crate) fn pauses(&self, here: Here<'_>, qpn: Qpn, worker: usize) -> bool {
@@ -567,37 +323,5 @@ impl Injection {
     /// Returns the state that rules give the port and the device.
     pub(crate) fn state(&self, here: Here<'_>) -> State {
         self.rules.state(here.function, here.now)
-    }
-
-    /// Forgets a command that was delayed, because it is executed.
-    pub(crate) fn forget_command(&self) {
-        if self.any.load(Ordering::Relaxed) {
-            self.waiting.lock().command = None;
-        }
-    }
-
-    /// Takes what is due.
-    pub(crate) fn take_due(&self, now: Nanos) -> Due {
-        if !self.any.load(Ordering::Relaxed) {
-            return Due::default();
-        }
-        let mut waiting = self.waiting.lock();
-        let mut due = Due::default();
-        due.events.extend(waiting.events.extract_if(.., |event| event.due <= now));
-        let interrupts = waiting.interrupts.extract_if(.., |late| late.due <= now);
-        due.vectors.extend(interrupts.map(|late| late.vector));
-        due.command = waiting.command.is_some_and(|late| late.due <= now);
-        due.more = !waiting.events.is_empty()
-            || !waiting.interrupts.is_empty()
-            || waiting.command.is_some()
-            || !waiting.pauses.is_empty();
-        due
-    }
-}
-
-/// Adds to a list unless it is full.
-fn push<T>(list: &mut Vec<T>, item: T) {
-    if list.len() < MAX_LATE {
-        list.push(item);
     }
 }
