@@ -17,7 +17,8 @@ const PAGE_LEN: u32 = 4096;
 /// Maximum time for a command.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The module's ways, by its parameter `way`.
-const WAYS: [&str; 3] = ["mapped, RANGE_DONE", "mapped, marks", "through the window"];
+const WAYS: [&str; 4] =
+    ["mapped, RANGE_DONE", "mapped, marks", "through the window", "by one range of it"];
 
 /// Moves data in all ways and both directions. Returns a table of the rates, and of the pages that
 /// the kernel of guest a has allocated meanwhile.

@@ -151,9 +151,9 @@ impl Connection {
         self.0.post(request, op, part)
     }
 
-    /// Posts a WRITE from, or a READ into, an address range.
-    pub fn rdma_in_range(&self, request: &Arc<Request>, data: InRange, op: &Op) -> Result {
-        self.0.post_in_range(request, op, data)
+    /// Posts a WRITE from, or a READ into, these bytes of address ranges.
+    pub fn rdma_in_ranges(&self, request: &Arc<Request>, data: &[InRange], op: &Op) -> Result {
+        self.0.post_in_ranges(request, op, data)
     }
 
     /// Posts a TRANSFER of an address range.

@@ -156,15 +156,18 @@ impl<O: Origin> Qp<O> {
         self.submit(request, kept, &wr)
     }
 
-    /// Posts to the send queue, with data from or for an address range.
+    /// Posts to the send queue, with data from or for these bytes of address ranges, in order.
     ///
     /// # Errors
     ///
     /// As for [`Self::post`].
-    pub fn post_in_range(&self, request: &Arc<Request>, op: &Op, data: InRange) -> Result {
+    pub fn post_in_ranges(&self, request: &Arc<Request>, op: &Op, data: &[InRange]) -> Result {
         // CAST: to the wider type.
-        let remote = op.memory(data.length as usize)?;
-        let mut list = [data.segment()];
+        let remote = op.memory(data.iter().map(|part| part.length as usize).sum())?;
+        let mut list = KVec::with_capacity(data.len(), GFP_KERNEL)?;
+        for part in data {
+            list.push(part.segment(), GFP_KERNEL)?;
+        }
         let wr = op.to_wr(request.cqe(), &mut list, SIGNALED)?;
         self.submit(request, Kept { remote, ..Kept::default() }, &wr)
     }

@@ -44,7 +44,7 @@ pub(crate) struct Desk<'a> {
     stopping: &'a Atomic<bool>,
     pub(crate) ranges: Ranges<'a>,
     /// Memory of the adapter, with a place for each range.
-    packets: Arc<Mapped>,
+    pub(crate) packets: Arc<Mapped>,
     pub(crate) pairs: KVec<Pair>,
     receive: Arc<Request>,
     answer: Arc<Request>,
@@ -106,7 +106,8 @@ impl<'a> Desk<'a> {
             }
             self.outgoing.store(&Answer { sector: ask.sector })?;
             match (ask.write.get(), self.ranges.way()) {
-                (0, Way::Window) => self.give_through(&ask, length)?,
+                (0, Way::Window | Way::OneRange) => self.give_through(&ask, length)?,
+                (_, Way::OneRange) => self.take_by_one_range(&ask, length)?,
                 (_, Way::Window) => self.take_through(&ask, length)?,
                 (0, _) => self.give(&ask, length)?,
                 _ => self.take(&ask, length)?,

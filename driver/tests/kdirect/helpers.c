@@ -92,7 +92,7 @@ static bool kdirect_add(struct bio *bio, void *start, u32 length)
 	return true;
 }
 
-/* Adds every step-th range, from the first one on, to the request for a disk. */
+/* Adds every step-th range, from the first one on, to the request for a disk. A range may be there several times. */
 static int kdirect_fill(struct bio *bio, const struct kdirect_transfer *transfer, u32 first, u32 step)
 {
 	u32 nth;

@@ -104,7 +104,7 @@ module! {
         },
         way: u32 {
             default: 0,
-            description: "How the server learns that the disk is done: 0 by the end of its request, 1 by that and AWAIT, 2 by the window",
+            description: "How the server learns that the disk is done: 0 by the end of its request, 1 by that and AWAIT, 2 by the window, 3 by one range of it for all that a client gives",
         },
         limit_ms: u32 {
             default: 20000,

@@ -35,6 +35,8 @@ pub(crate) enum Way {
     Mark,
     /// The controller uses the window, and the adapter counts the bytes.
     Window,
+    /// The same, and what a peer gives goes through one range, whatever its length.
+    OneRange,
 }
 
 impl Way {
@@ -44,8 +46,14 @@ impl Way {
             0 => Ok(Self::Done),
             1 => Ok(Self::Mark),
             2 => Ok(Self::Window),
+            3 => Ok(Self::OneRange),
             _ => Err(EINVAL),
         }
+    }
+
+    /// Returns whether the controller uses the window.
+    fn is_by_window(self) -> bool {
+        matches!(self, Self::Window | Self::OneRange)
     }
 }
 
@@ -84,6 +92,16 @@ impl<'a> Ranges<'a> {
         self.ends.get(..count).unwrap_or_default()
     }
 
+    /// Returns what ends the transfer of the first one, this many times.
+    pub(crate) fn first_again(&self, times: usize) -> Result<KVec<End>> {
+        let End { number, mark } = *self.ends.first().ok_or(EINVAL)?;
+        let mut ends = KVec::with_capacity(times, GFP_KERNEL)?;
+        for _ in 0..times {
+            ends.push(End { number, mark }, GFP_KERNEL)?;
+        }
+        Ok(ends)
+    }
+
     /// Returns the way in which transfers end.
     pub(crate) fn way(&self) -> Way {
         self.way
@@ -110,7 +128,7 @@ impl<'a> Ranges<'a> {
             end.mark = self.mark;
             return Ok(());
         }
-        let by_window = self.way == Way::Window;
+        let by_window = self.way.is_by_window();
         let kind = match by_window {
             true => bindings::vrnic_packet_memory_VRNIC_PACKET_BLOCK,
             false => bindings::vrnic_packet_memory_VRNIC_PACKET_ADDRESS,
@@ -121,7 +139,8 @@ impl<'a> Ranges<'a> {
             time_limit_ms,
             write,
             counted: by_window,
-            at_once: true,
+            // One range is read while its data comes.
+            at_once: self.way != Way::OneRange,
             packet_memory: kind.try_into()?,
         };
         let qp = self.connection.as_raw();

@@ -6,9 +6,9 @@ use kernel::prelude::*;
 
 use crate::{
     desk::{Desk, Pair},
-    kclient::work::Op,
+    kclient::{mapped::Part, remote::Remote, work::Op},
     message::Ask,
-    ranges,
+    ranges::{self, End},
 };
 
 impl Desk<'_> {
@@ -18,7 +18,7 @@ impl Desk<'_> {
         let count = self.post_rdma(ask, length, true)?;
         self.post_answer()?;
         self.post_transfers(ask, count)?;
-        if let Err(error) = self.use_disk_through(ask, length) {
+        if let Err(error) = self.use_disk_through(ask, length, self.ranges.first(count)) {
             pr_info!("the disk has refused a read: {error:?}\n");
             self.ranges.put()?;
         }
@@ -35,11 +35,35 @@ impl Desk<'_> {
         self.post_answer()?;
         // The controller must not read what has not arrived.
         self.rdma_succeeds(count)?;
-        if let Err(error) = self.use_disk_through(ask, length) {
+        if let Err(error) = self.use_disk_through(ask, length, self.ranges.first(count)) {
             pr_info!("the disk has refused a write: {error:?}\n");
             self.ranges.put()?;
         }
         self.transfers_succeed(count)
+    }
+
+    /// Takes blocks from the peer through one range: a READ whose pieces all have the same place,
+    /// and one request of the disk that has the page of the range once for each piece. So each
+    /// piece arrives when the controller has read the piece before it, and the controller, which
+    /// begins at once, waits for pieces that have not arrived.
+    pub(crate) fn take_by_one_range(&mut self, ask: &Ask, length: usize) -> Result {
+        let remote = Remote::new(ask.address.get(), ask.key.get());
+        self.ranges.arm(0, &Part::new(&self.packets, 0..length)?, false, ask.limit_ms.get())?;
+        let mut pieces = KVec::new();
+        for at in (0..length).step_by(ranges::LENGTH) {
+            pieces.push(self.ranges.part(0, ranges::LENGTH.min(length - at))?, GFP_KERNEL)?;
+        }
+        let Pair { rdma, .. } = self.pairs.first().ok_or(EINVAL)?;
+        self.connection.rdma_in_ranges(rdma, &pieces, &Op::Read(remote))?;
+        self.post_transfers(ask, 1)?;
+        self.post_answer()?;
+        let ends = self.ranges.first_again(pieces.len())?;
+        if let Err(error) = self.use_disk_through(ask, length, &ends) {
+            pr_info!("the disk has refused a write: {error:?}\n");
+            self.ranges.put()?;
+        }
+        self.rdma_succeeds(1)?;
+        self.transfers_succeed(1)
     }
 
     /// Arms the ranges and posts a WRITE or READ of each. Returns their number.
@@ -51,7 +75,7 @@ impl Desk<'_> {
             let data = self.ranges.part(nth, part.len())?;
             let Pair { rdma, .. } = self.pairs.get(nth).ok_or(EINVAL)?;
             let op = if write { Op::Write(remote) } else { Op::Read(remote) };
-            self.connection.rdma_in_range(rdma, data, &op)?;
+            self.connection.rdma_in_ranges(rdma, &[data], &op)?;
         }
         Ok(count)
     }
@@ -77,19 +101,13 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// Has the disk move the bytes of all ranges, unless the peer does not want that.
-    fn use_disk_through(&self, ask: &Ask, length: usize) -> Result {
+    /// Has the disk move all bytes through the ranges of `ends`, one after the other, unless the
+    /// peer does not want that.
+    fn use_disk_through(&self, ask: &Ask, length: usize, ends: &[End]) -> Result {
         if ask.silent.get() != 0 {
             return Ok(());
         }
-        let count = length.div_ceil(ranges::LENGTH);
         let (sector, write) = (ask.sector.get(), ask.write.get() != 0);
-        self.disks.transfer_through(
-            write,
-            sector,
-            length,
-            self.connection,
-            self.ranges.first(count),
-        )
+        self.disks.transfer_through(write, sector, length, self.connection, ends)
     }
 }

@@ -50,6 +50,10 @@ fn main() -> ExitCode {
         Case::new("a_server_goes_while_ranges_are_armed", ranges::server_goes),
         Case::new("the_driver_goes_and_comes", reloaded),
     ];
+    // A message of iWARP begins when all of its bytes can be used.
+    if !(harness::over_iwarp() && harness::over_packets()) {
+        cases.push(Case::new("a_transfer_uses_one_range_again_and_again", window::one_range));
+    }
     // Streams of iWARP do not wait for memory.
     if !harness::over_iwarp() {
         cases.push(Case::new("a_target_uses_memory_of_another_device", messages::target));

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{SHORT_TIMEOUT, settles};
+use vrnic_tests::commands::{SHORT_TIMEOUT, counter, settles};
 
 use super::ranges::{
     BAD_SECTOR, CHUNK, Server, cause, disk_number, moves as moves_all, no_ranges, status,
@@ -41,6 +41,27 @@ pub(super) fn moves(pair: &mut Pair) -> Result<()> {
         settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
         none_used(&pair.a)?;
     }
+    server.unload()
+}
+
+/// The controller reads all pieces of a READ at the same place, while they arrive: each of them
+/// comes when it has read the piece before it.
+pub(super) fn one_range(pair: &mut Pair) -> Result<()> {
+    let server = Server::load_with(pair, "way=3")?.with_bytes(FEW_BYTES);
+    let counts = || {
+        Ok::<_, anyhow::Error>([
+            counter(&pair.a, "transfer_wqes")?,
+            counter(&pair.b, "rx_read_requests")?,
+        ])
+    };
+    let before = counts()?;
+    let crc = server.crc_in(&server.ask("write=1")?)?;
+    let grown: Vec<_> = counts()?.iter().zip(before).map(|(now, then)| now - then).collect();
+    let each = u64::from(FEW_BYTES / CHUNK);
+    ensure!(grown == [each, each], "TRANSFERs, and READs: {grown:?}, and not {each}");
+    server.disk_has(crc)?;
+    settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
+    none_used(&pair.a)?;
     server.unload()
 }
 
