@@ -119,6 +119,40 @@ fn packets_leave_as_their_bytes_are_stored() {
     assert_eq!(state(&p.ga, 5), (0, 0, RANGE_LEN));
 }
 
+/// D18: while bytes of a WRITE are missing, the adapter executes the work requests of another queue
+/// pair, and those of the peer through the same connection.
+#[test]
+fn others_go_on_while_a_write_waits() {
+    let mut p = with_blocks(1);
+    let (mut near, far) = (p.a.apart(Setup::default()), p.b.apart(Setup::default()));
+    Endpoint::connect_pair(&near, &far);
+    armed(&p.a, 0, Direction::Write, RANGE_LEN);
+    p.run(&write(&p, &[window_sge(0, 0, RANGE_LEN)]));
+    p.run(&until(0));
+    store(&p.ga, 0, 0, &pattern(100, 1));
+    near.fill(0, b"another queue pair");
+    let beside = Wr::new(Opcode::Write, &[near.sge(0, 18)]).to(far.buffer + 100, far.key);
+    near.post_send(&beside.id(5));
+    p.b.fill(8192, b"the peer's");
+    for opcode in [Opcode::Write, Opcode::Read] {
+        let own = p.b.sge(8192, 10);
+        p.b.post_send(&Wr::new(opcode, &[own]).to(p.a.buffer + 8192, p.a.key).id(6));
+    }
+    pass(&p);
+    assert_eq!(completions(&mut p), []);
+    let done = near.send_cq.poll().map(|cqe| (cqe.wr_id.get(), status(&cqe)));
+    assert_eq!(done, Some((5, Status::Success)));
+    assert_eq!(far.bytes(100, 18), b"another queue pair");
+    for _ in 0..2 {
+        let done = p.b.send_cq.poll().map(|cqe| (cqe.wr_id.get(), status(&cqe)));
+        assert_eq!(done, Some((6, Status::Success)));
+    }
+    assert_eq!(p.a.bytes(8192, 10), b"the peer's");
+    store(&p.ga, 0, 100, &pattern(RANGE_LEN, 1)[100..]);
+    pass(&p);
+    assert_eq!(completions(&mut p), [1, 100].map(|id| (id, Status::Success)));
+}
+
 /// D26, D27, D29: pieces of a READ through one range, each when the controller has read the one
 /// before. Their length is the path MTU.
 #[test]
