@@ -26,6 +26,19 @@ pub fn fault(pair: &Pair, arguments: &[&str]) -> Result<String> {
     change(pair, &[&["fault"], arguments].concat())
 }
 
+/// Replaces all rules by this one.
+pub fn arm(pair: &Pair, rule: &str) -> Result<()> {
+    fault(pair, &["clear"])?;
+    let words: Vec<&str> = rule.split(' ').collect();
+    fault(pair, &[&["add"], &words[..]].concat()).map(drop).context(rule.to_owned())
+}
+
+/// Waits until the only rule has hit this often.
+pub fn proved(pair: &Pair, hits: u64) -> Result<()> {
+    let hits = hits.to_string();
+    fault(pair, &["wait", "1", "--hits", &hits, "--timeout", "60"]).map(drop)
+}
+
 /// Returns the number of packets that each rule has hit.
 pub fn hits(pair: &Pair) -> Result<Vec<u64>> {
     let listed = fault(pair, &["list", "--json"])?;

@@ -13,7 +13,7 @@ use vrnic_tests::commands::{
     said, stop, stop_all, transfer, watch, works,
 };
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::rules::{self, fault};
+use vrnic_tests::rules::{self, arm, fault, proved};
 
 /// Control port of the transfers.
 const PORT: u16 = 18900;
@@ -47,9 +47,22 @@ fn main() -> ExitCode {
         Case::new("slow_memory_is_survived", |pair| {
             goes_on(pair, "ib_read_bw", "slow-memory rate=50M function=a for=3s", 10)
         }),
+        Case::new("requests_that_begin_late_are_survived", |pair| {
+            goes_on(pair, "ib_write_bw", "hold-request by=20ms every=50 function=a times=20", 20)
+        }),
         Case::new("a_transfer_is_right_in_any_order_of_its_bytes", disorder),
-        Case::new("late_interrupts_are_survived", late_interrupts),
-        Case::new("a_lost_event_stops_a_program_that_waits", lost_event),
+        Case::new("late_interrupts_are_survived", |pair| {
+            slow(pair, "delay-interrupt by=5ms function=a every=2")
+        }),
+        Case::new("late_events_are_survived", |pair| {
+            slow(pair, "delay-event by=5ms event=completion function=a every=2")
+        }),
+        Case::new("a_lost_interrupt_stops_a_program_that_waits", |pair| {
+            stops(pair, "drop-interrupt function=a")
+        }),
+        Case::new("a_lost_event_stops_a_program_that_waits", |pair| {
+            stops(pair, "drop-event event=completion function=a times=1")
+        }),
         Case::new("a_port_flaps_and_connections_go_on", flaps),
         Case::new("a_lower_mtu_refuses_connections", mtu),
         Case::new("an_address_goes_and_comes", gid),
@@ -68,19 +81,6 @@ fn main() -> ExitCode {
     let daemon = rules::arguments();
     let options = Options { daemon, guest_faults: true, ..Options::default() };
     harness::main(options, cases)
-}
-
-/// Replaces all rules by this one.
-fn arm(pair: &Pair, rule: &str) -> Result<()> {
-    fault(pair, &["clear"])?;
-    let words: Vec<&str> = rule.split(' ').collect();
-    fault(pair, &[&["add"], &words[..]].concat()).map(drop).context(rule.to_owned())
-}
-
-/// Waits until the rule has hit this often.
-fn proved(pair: &Pair, hits: u64) -> Result<()> {
-    let hits = hits.to_string();
-    fault(pair, &["wait", "1", "--hits", &hits, "--timeout", "60"]).map(drop)
 }
 
 /// Removes the rule, and checks that everything works again.
@@ -151,21 +151,22 @@ fn disorder(pair: &mut Pair) -> Result<()> {
 }
 
 /// Programs that wait for events are slow but work.
-fn late_interrupts(pair: &mut Pair) -> Result<()> {
-    arm(pair, "delay-interrupt by=5ms function=a every=2")?;
+fn slow(pair: &mut Pair, rule: &str) -> Result<()> {
+    arm(pair, rule)?;
     both(&pair.b, &pair.a, &format!("ib_send_lat -e -n 50 -p {PORT}"), PORT)?;
     proved(pair, 10)?;
     over(pair)
 }
 
-/// A program that waits for a completion event which was lost waits forever, and can be ended.
-fn lost_event(pair: &mut Pair) -> Result<()> {
+/// A program waits for a completion event that was lost, or whose interrupt was. It waits forever,
+/// and can be ended.
+fn stops(pair: &mut Pair, rule: &str) -> Result<()> {
     let command = format!("exec ib_send_lat -e -n 1000000 -p {PORT}");
     let server = pair.b.agent().start(&command)?;
     pair.b.listens_on(PORT)?;
     let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
     std::thread::sleep(Duration::from_secs(3));
-    arm(pair, "drop-event event=completion function=a times=1")?;
+    arm(pair, rule)?;
     proved(pair, 1)?;
     stands_still(pair, [client, server])?;
     over(pair)
