@@ -225,10 +225,27 @@ impl Opcode {
         if number > KERNEL_WR_AWAIT { None } else { Self::BY_WR_OPCODE[number as usize] }
     }
 
+    /// The properties of the operations by their number. Numbers without an operation have those of
+    /// [`Self::Send`].
+    const INFOS: &'static [OpcodeInfo; 256] = &{
+        let (mut table, mut raw) = ([OpcodeInfo::SEND; 256], 0);
+        while raw < u8::MAX {
+            if let Some(opcode) = Self::from_raw(raw) {
+                table[raw as usize] = opcode.describe();
+            }
+            raw += 1;
+        }
+        table
+    };
+
     /// Returns the properties of the requests of this opcode, and of their results.
     #[inline(always)]
     #[must_use]
-    pub const fn info(self) -> OpcodeInfo {
+    pub const fn info(self) -> &'static OpcodeInfo {
+        &Self::INFOS[self as u8 as usize]
+    }
+
+    const fn describe(self) -> OpcodeInfo {
         use OpcodeInfo as Info;
         match self {
             Self::Send => Info::SEND,
@@ -296,7 +313,7 @@ impl Opcode {
                 completion: cq::Opcode::Segment,
                 ..Info::SEND
             },
-            Self::Await => Info { wr_opcode: Some(KERNEL_WR_AWAIT), ..Self::Transfer.info() },
+            Self::Await => Info { wr_opcode: Some(KERNEL_WR_AWAIT), ..Self::Transfer.describe() },
         }
     }
 }
