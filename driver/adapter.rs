@@ -8,7 +8,7 @@ use abi::{
     },
     direct::{RANGE_LEN, RANGES, WINDOW_LEN},
     pci::{BAR_REGS, BAR_UAR, BAR_WINDOW, VECTOR_ASYNC},
-    regs,
+    regs::{self, Status},
     uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
 };
 use kernel::{
@@ -111,6 +111,7 @@ impl<'a> Adapter<'a> {
         // From here on, a failure resets the adapter before the rings above are freed.
         let liveness = QuiesceGuard::new(liveness);
         regs.enable(pdev)?;
+        listeners.link.begin(regs.status().contains(Status::LINK_UP));
         let health = Health::start(doorbells.clone(), admin.clone(), liveness.clone())?;
 
         let caps = query(device, &liveness)?;
@@ -193,6 +194,11 @@ impl<'a> Adapter<'a> {
         self.liveness.call_handlers();
     }
 
+    /// Returns whether the port has a link. It is active if its Ethernet device is, too.
+    pub(crate) fn has_link(&self) -> bool {
+        self.listeners.link.is_up()
+    }
+
     /// Returns its limits.
     pub(crate) fn caps(&self) -> &DeviceCaps {
         &self.caps
@@ -214,7 +220,8 @@ impl<'a> Adapter<'a> {
             Protocol::Roce => 0,
             Protocol::Iwarp => self.caps.max_gid.get().min(1 << 16),
         };
-        Port::new(self.liveness.clone(), self.doorbells.clone(), self.mac(), macs)
+        let (liveness, listeners) = (self.liveness.clone(), self.listeners.clone());
+        Port::new(liveness, listeners, self.doorbells.clone(), self.mac(), macs)
     }
 
     /// Returns the MAC of the port.

@@ -105,9 +105,9 @@ impl AsyncHandler {
                 dev_err!(self.liveness.device(), "the adapter has failed: code {id}\n");
                 self.liveness.die(Cause::Failed);
             }
-            // The pairing reports the port's state to clients, because it follows the Ethernet
-            // device.
-            Some(Kind::PortUp | Kind::PortDown | Kind::Completion) | None => {}
+            Some(Kind::PortUp) => self.listeners.link.change(true),
+            Some(Kind::PortDown) => self.listeners.link.change(false),
+            Some(Kind::Completion) | None => {}
         }
     }
 

@@ -12,6 +12,7 @@ use kernel::{
 };
 
 use crate::{
+    port_link::PortLink,
     rdma::event::{CqLink, DeviceEvent, DeviceLink, QpLink, SrqLink},
     workqueue::OwnQueue,
 };
@@ -157,6 +158,9 @@ pub(crate) struct Listeners {
     /// The connections of each RDMA device of an iWARP adapter.
     #[pin]
     connections: SpinLockIrq<KVec<Arc<dyn ConnectionEvents>>>,
+    /// The link of the port.
+    #[pin]
+    pub(crate) link: PortLink,
     #[pin]
     device: SpinLockIrq<Audience>,
 }
@@ -182,6 +186,7 @@ impl Listeners {
                 srqs <- LinkTable::new(),
                 regions <- LinkTable::new(),
                 connections <- new_spinlock_irq!(KVec::new(), "vrnic::Listeners::connections"),
+                link <- PortLink::new(),
                 device <- new_spinlock_irq!(
                     Audience { links: KVec::new(), died: false },
                     "vrnic::Listeners"

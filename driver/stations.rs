@@ -46,14 +46,20 @@ impl Station {
         let registration = Registration::new(device, parent)?;
         let this = Self { netdev, listeners, link, _registration: registration, connections };
         this.listeners.add_device(this.link.clone())?;
-        this.link.report_port_state(&this.netdev);
+        this.report();
         Ok(this)
     }
 
-    /// Passes on changes of the network device.
+    /// Passes on changes of the network device, and of the adapter's port.
     fn check(&self) {
         self.connections.check_listeners();
-        self.link.report_port_state(&self.netdev);
+        self.report();
+    }
+
+    /// Tells the clients whether the port is active, unless they know it.
+    fn report(&self) {
+        let active = self.listeners.link.is_up() && self.netdev.is_active();
+        self.link.report_port_state(PORT, active);
     }
 }
 

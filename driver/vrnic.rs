@@ -13,6 +13,7 @@
 //! | [`quiesce`] | stops the adapter when it dies or is released |
 //! | [`iwarp`] | connections of iWARP adapters, by sockets of the kernel |
 //! | [`pairing`] | keeps the port paired with the Ethernet device of its MAC |
+//! | [`port_link`] | the link of the adapter's own port |
 //! | [`stations`] | RDMA devices of an iWARP adapter for macvlan devices, bridges and bonds |
 //! | [`workqueue`] | workqueues of the driver's own |
 //! | [`debugfs`] | files that show what the driver and the adapter know of each object |
@@ -49,6 +50,7 @@ mod listeners;
 mod methods;
 mod offered;
 mod pairing;
+mod port_link;
 mod probe;
 mod quiesce;
 mod quota;

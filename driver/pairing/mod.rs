@@ -6,6 +6,8 @@
 //! unprivileged users can create them in network namespaces. The port is paired only with a network
 //! card, and only with one at a time.
 //!
+//! The port is active for clients while the Ethernet device and the adapter's port have a link.
+//!
 //! Notifications are delivered under the RTNL, which blocks the whole network configuration of the
 //! machine. So a work item passes them on to the adapter, because it may wait for the adapter.
 //!
@@ -20,10 +22,10 @@ use core::ptr::NonNull;
 use kernel::{
     error::to_result,
     ffi::{c_int, c_ulong, c_void},
-    new_mutex, new_spinlock,
+    new_mutex, new_spinlock_irq,
     prelude::*,
     sync::{
-        Arc, ArcBorrow, Mutex, SpinLock,
+        Arc, ArcBorrow, Mutex, SpinLockIrq,
         atomic::{Atomic, Relaxed},
     },
     types::Opaque,
@@ -33,6 +35,7 @@ use kernel::{
 use self::{macs::Macs, port::Settings};
 use crate::{
     bindings,
+    port_link::LinkEvents,
     rdma::{event::DeviceLink, netdev::NetdevRef},
     workqueue::OwnQueue,
 };
@@ -96,7 +99,11 @@ struct Notifier {
     #[pin]
     macs: Mutex<Macs>,
     #[pin]
-    news: SpinLock<News>,
+    news: SpinLockIrq<News>,
+    /// Held while clients are notified of the port's state. So of two reports that come at the same
+    /// time, the later one has the later state.
+    #[pin]
+    reporting: Mutex<()>,
     #[pin]
     work: Work<Self>,
     queue: Arc<OwnQueue>,
@@ -132,6 +139,8 @@ struct News {
     addresses: bool,
     /// True if the MACs of the Ethernet device, or of those on top of it, may have changed.
     macs: bool,
+    /// True if the link of the adapter's port has changed, which the adapter itself knows.
+    link: bool,
 }
 
 impl Pairing {
@@ -154,7 +163,8 @@ impl Pairing {
                 mac,
                 port,
                 macs <- new_mutex!(macs, "vrnic::Pairing::macs"),
-                news <- new_spinlock!(News::default(), "vrnic::Pairing"),
+                news <- new_spinlock_irq!(News::default(), "vrnic::Pairing"),
+                reporting <- new_mutex!((), "vrnic::Pairing::reporting"),
                 work <- new_work!("vrnic::Pairing"),
                 queue: OwnQueue::ordered(c"vrnic_pairing")?,
                 follower,
@@ -167,6 +177,7 @@ impl Pairing {
         notifier.port.set(&Settings::CLOSED);
         // SAFETY: the block is pinned and lives until `drop` unregisters it.
         to_result(unsafe { bindings::register_netdevice_notifier(notifier.block.get()) })?;
+        notifier.port.link().follow(notifier.clone());
         notifier.queue.flush();
         Ok(Self(notifier))
     }
@@ -207,9 +218,7 @@ impl Pairing {
 
     /// Tells the clients of the port's state if they do not know it.
     pub(crate) fn report(&self) {
-        if let Some(netdev) = self.0.paired() {
-            self.0.device.report_port_state(&netdev);
-        }
+        self.0.report();
     }
 }
 
@@ -218,6 +227,7 @@ impl Drop for Pairing {
         self.0.ending.store(true, Relaxed);
         // SAFETY: registered by `new`. On return no notification is under way.
         unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
+        self.0.port.link().unfollow();
         self.0.queue.flush();
         self.0.pair(None);
     }
@@ -240,6 +250,13 @@ impl Notifier {
     fn is_card(&self, netdev: &NetdevRef) -> bool {
         // SAFETY: the device is alive, as it is referred to; `mac` has 6 bytes.
         unsafe { bindings::pairing_is_card(netdev.as_raw(), self.mac.as_ptr()) }
+    }
+
+    /// Tells the clients whether the port is active, unless they know it.
+    fn report(&self) {
+        let Some(netdev) = self.paired() else { return };
+        let _reporting = self.reporting.lock();
+        self.device.report_port_state(PORT, self.port.is_active(&netdev));
     }
 
     /// Tells the follower, if there is one.
@@ -273,8 +290,8 @@ impl Notifier {
             news.macs = self.port.macs() != 0;
         }
         // Clients are notified that it is open when the adapter has opened it.
-        if let Some(netdev) = netdev.filter(|_| !settings.active) {
-            self.device.report_port_state(&netdev);
+        if netdev.is_some() && !settings.active {
+            self.report();
         }
         // It is enqueued already if the adapter does not know other changes yet.
         let _ = self.queue.enqueue(Arc::from(self));
@@ -399,6 +416,14 @@ fn is_above(netdev: &NetdevRef, card: &NetdevRef) -> bool {
     unsafe { bindings::pairing_is_above(netdev.as_raw(), card.as_raw()) }
 }
 
+impl LinkEvents for Notifier {
+    fn link_changed(self: Arc<Self>) {
+        self.news.lock().link = true;
+        // Only the work sleeps. If it is enqueued already, it sees this change, too.
+        let _ = self.queue.clone().enqueue(self);
+    }
+}
+
 impl WorkItem for Notifier {
     type Pointer = Arc<Self>;
 
@@ -408,17 +433,23 @@ impl WorkItem for Notifier {
         if news.macs {
             this.tell_macs();
         }
-        let Some(settings) = news.settings else { return };
-        if news.closed && settings.active {
-            this.port.set(&Settings::CLOSED);
+        if let Some(settings) = news.settings {
+            if news.closed && settings.active {
+                this.port.set(&Settings::CLOSED);
+            }
+            this.port.set(&settings);
+            // The adapter has answered just now, unless it has died. The core holds the RTNL
+            // meanwhile.
+            if news.addresses {
+                this.device.rescan_gids();
+            }
         }
-        this.port.set(&settings);
-        // The adapter has answered just now, unless it has died. The core holds the RTNL meanwhile.
-        if news.addresses {
-            this.device.rescan_gids();
+        if news.link {
+            // RDMA devices of other network devices have the same port.
+            this.tell_follower();
         }
-        if let Some(netdev) = this.paired() {
-            this.device.report_port_state(&netdev);
+        if news.link || news.settings.is_some() {
+            this.report();
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The adapter's port, which follows the state of an Ethernet device.
+//! The adapter's port, which follows the state of an Ethernet device, and its link.
 
 use abi::admin::{SetGid, SetPort, command};
 use kernel::{
@@ -8,7 +8,10 @@ use kernel::{
     time::{Delta, delay::fsleep},
 };
 
-use crate::{hw::uar::Doorbells, quiesce::Liveness, rdma::netdev::NetdevRef};
+use crate::{
+    hw::uar::Doorbells, listeners::Listeners, port_link::PortLink, quiesce::Liveness,
+    rdma::netdev::NetdevRef,
+};
 
 /// The time between two checks in [`Port::wait_for_beat`].
 const POLL: Delta = Delta::from_millis(10);
@@ -35,6 +38,7 @@ impl Settings {
 /// The port.
 pub(crate) struct Port {
     liveness: Arc<Liveness>,
+    listeners: Arc<Listeners>,
     doorbells: Arc<Doorbells>,
     mac: [u8; 6],
     /// Number of MACs that the driver can tell the adapter itself. With RoCE the core does that, by
@@ -46,11 +50,22 @@ impl Port {
     /// Returns the port, with this MAC, of an adapter that the driver can tell of `macs` more.
     pub(crate) fn new(
         liveness: Arc<Liveness>,
+        listeners: Arc<Listeners>,
         doorbells: Arc<Doorbells>,
         mac: [u8; 6],
         macs: u32,
     ) -> Self {
-        Self { liveness, doorbells, mac, macs }
+        Self { liveness, listeners, doorbells, mac, macs }
+    }
+
+    /// Returns its link.
+    pub(super) fn link(&self) -> &PortLink {
+        &self.listeners.link
+    }
+
+    /// Returns whether it is active for clients: it has a link, and so has its Ethernet device.
+    pub(super) fn is_active(&self, netdev: &NetdevRef) -> bool {
+        self.link().is_up() && netdev.is_active()
     }
 
     /// Returns its MAC.

@@ -117,12 +117,29 @@ int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev)
 	return iboe_get_mtu(READ_ONCE(netdev->mtu));
 }
 
-void rdma_helper_report_port(struct ib_device *device, struct net_device *netdev)
+/*
+ * Like ib_dispatch_port_state_event(), which reports the state of the network device alone. Both
+ * keep the state that clients know in the same place.
+ */
+void rdma_helper_report_port(struct ib_device *device, u32 port, bool active)
 {
+	enum ib_port_state state = active ? IB_PORT_ACTIVE : IB_PORT_DOWN;
+	struct ib_event event = {
+		.device = device,
+		.event = active ? IB_EVENT_PORT_ACTIVE : IB_EVENT_PORT_ERR,
+		.element.port_num = port,
+	};
+	enum ib_port_state known;
+
 	/* Before and after its registration the device has no clients. */
-	if (!ib_device_try_get(device))
+	if (!rdma_is_port_valid(device, port) || !ib_device_try_get(device))
 		return;
-	ib_dispatch_port_state_event(device, netdev);
+	write_lock_irq(&device->cache_lock);
+	known = device->port_data[port].cache.last_port_state;
+	device->port_data[port].cache.last_port_state = state;
+	write_unlock_irq(&device->cache_lock);
+	if (known != state)
+		ib_dispatch_event(&event);
 	ib_device_put(device);
 }
 

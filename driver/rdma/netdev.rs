@@ -137,12 +137,12 @@ impl DeviceLink {
         self.with(set).unwrap_or(Ok(()))
     }
 
-    /// Tells the clients of the state of the port that is paired with `netdev`, unless they know
-    /// it.
-    pub(crate) fn report_port_state(&self, netdev: &NetdevRef) {
+    /// Tells the clients whether a port is active, unless they know it.
+    pub(crate) fn report_port_state(&self, port: u32, active: bool) {
         self.with(|device| {
-            // SAFETY: `with` keeps the device alive, and the reference `netdev`.
-            unsafe { bindings::rdma_helper_report_port(device.as_ptr(), netdev.as_raw()) };
+            // SAFETY: `with` keeps the device alive; the function ignores ports that the device
+            // does not have.
+            unsafe { bindings::rdma_helper_report_port(device.as_ptr(), port, active) };
         });
     }
 

@@ -94,6 +94,7 @@ impl Operations for Verbs {
         let netdev = device.netdev(port);
         Ok(PortAttr {
             active: !ctx.adapter.is_dead()
+                && ctx.adapter.has_link()
                 && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
             max_mtu: MTU_4096,
             active_mtu: netdev.as_ref().and_then(|netdev| netdev.path_mtu()).unwrap_or(MTU_1024),

@@ -9,8 +9,8 @@ use serde_json::Value;
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{
-    LONG_TIMEOUT, SHORT_TIMEOUT, both, counter, hears_fatal, pingpong, recovers, registration,
-    said, stop, stop_all, transfer, watch, works,
+    LONG_TIMEOUT, SHORT_TIMEOUT, both, counter, hears_fatal, link_is, netdev_up, pingpong,
+    recovers, registration, said, stop, stop_all, transfer, watch, works,
 };
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::rules::{self, arm, fault, proved};
@@ -64,6 +64,8 @@ fn main() -> ExitCode {
             stops(pair, "drop-event event=completion function=a times=1")
         }),
         Case::new("a_port_flaps_and_connections_go_on", flaps),
+        Case::new("programs_hear_of_a_port_without_a_link", downed),
+        Case::new("a_port_is_active_while_both_links_are_up", both_links),
         Case::new("a_lower_mtu_refuses_connections", mtu),
         Case::new("an_address_goes_and_comes", gid),
         Case::new("a_command_fails_or_is_slow", commands),
@@ -179,6 +181,56 @@ fn flaps(pair: &mut Pair) -> Result<()> {
     proved(pair, 2)?;
     succeed(programs)?;
     over(pair)
+}
+
+/// A rule takes the link of a's port away until the rule is removed.
+const DOWN: &str = "port-down function=a";
+
+/// Programs get one event when a rule takes the link away and one when it is back, and see the
+/// state in between. The network card keeps its link.
+fn downed(pair: &mut Pair) -> Result<()> {
+    let watcher = watch(&pair.a)?;
+    arm(pair, DOWN)?;
+    proved(pair, 1)?;
+    link_is(&pair.a, "DOWN")?;
+    let seen = "cat /sys/class/infiniband/*/ports/1/state /sys/class/net/eth0/carrier; ibv_devinfo";
+    let text = pair.a.check(seen, SHORT_TIMEOUT)?;
+    let shown = text.starts_with("1: DOWN\n1\n") && text.contains("PORT_DOWN (1)");
+    ensure!(shown, "while the port is down: {text}");
+    fault(pair, &["clear"])?;
+    link_is(&pair.a, "ACTIVE")?;
+    works(pair)?;
+    let text = said(&stop(watcher)?);
+    let heard: Vec<_> = ["PORT_ERR", "PORT_ACTIVE"]
+        .into_iter()
+        .map(|kind| (text.matches(kind).count(), text.find(kind)))
+        .collect();
+    let in_order = heard.iter().all(|(count, _)| *count == 1) && heard[0].1 < heard[1].1;
+    ensure!(in_order, "not one event of either kind, in this order, in\n{text}");
+    Ok(())
+}
+
+/// A port whose adapter has no link is down when the driver is loaded, and when its network card
+/// gets a link. It is active when both have one.
+fn both_links(pair: &mut Pair) -> Result<()> {
+    arm(pair, DOWN)?;
+    pair.a.check("rmmod vrnic && insmod /vrnic/vrnic.ko", SHORT_TIMEOUT)?;
+    link_is(&pair.a, "DOWN")?;
+    pair.a.check("ip link set eth0 down", SHORT_TIMEOUT)?;
+    let watcher = watch(&pair.a)?;
+    netdev_up(&pair.a)?;
+    std::thread::sleep(Duration::from_secs(1));
+    link_is(&pair.a, "DOWN")?;
+    pair.a.check("ip link set eth0 down", SHORT_TIMEOUT)?;
+    fault(pair, &["clear"])?;
+    std::thread::sleep(Duration::from_secs(1));
+    link_is(&pair.a, "DOWN")?;
+    netdev_up(&pair.a)?;
+    link_is(&pair.a, "ACTIVE")?;
+    let text = said(&stop(watcher)?);
+    ensure!(!text.contains("PORT_ERR"), "the port was down before: {text}");
+    ensure!(text.matches("PORT_ACTIVE").count() == 1, "the port became active once: {text}");
+    works(pair)
 }
 
 /// A program whose path MTU is larger than that of the port gets no connection.

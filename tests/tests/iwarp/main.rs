@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::commands::{
     LONG_TIMEOUT, PCI, SHORT_TIMEOUT, connect, describes, hears_fatal, listens, netdev_up,
@@ -31,7 +32,10 @@ use vrnic_tests::{places, rules};
 fn main() -> ExitCode {
     let (daemon, of_one_daemon) = match harness::over_packets() {
         true => (Vec::new(), Vec::new()),
-        false => (rules::arguments(), vec![Case::new("messages_are_copied", copied)]),
+        false => {
+            let port = Case::new("all_devices_follow_the_adapters_port", port);
+            (rules::arguments(), vec![Case::new("messages_are_copied", copied), port])
+        }
     };
     let own = vec![
         Case::new("device", device),
@@ -70,6 +74,28 @@ fn main() -> ExitCode {
         Options { personality: Transport::Iwarp, daemon, ..Options::default() },
         cases.into_iter().flatten().collect(),
     )
+}
+
+/// The RDMA devices of the network card and of a macvlan device on top of it are down while the
+/// adapter's port has no link.
+fn port(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    modules::load(guest, &places::MODULES)?;
+    let add = "ip link add link eth0 name m0 address 52:54:00:00:dd:77 type macvlan mode bridge && \
+               ip link set m0 up";
+    guest.check(add, SHORT_TIMEOUT)?;
+    let both = |state: &str| {
+        let count = format!("[ $(rdma link show | grep -c 'state {state}') = 2 ]");
+        settles(guest, &count, 30)
+    };
+    both("ACTIVE")?;
+    rules::fault(pair, &["add", "port-down", "function=a"])?;
+    both("DOWN")?;
+    rules::fault(pair, &["clear"])?;
+    both("ACTIVE")?;
+    guest.check("ip link del m0", SHORT_TIMEOUT)?;
+    settles(guest, "[ $(rdma dev show | wc -l) = 1 ]", 30)?;
+    connected(&pair.b, guest, "rping -V -C 10")
 }
 
 /// Tools show an iWARP device. Its only GID is the MAC of its port.
