@@ -151,6 +151,18 @@ void rdma_helper_rescan_addresses(struct ib_device *device)
 	ib_device_put(device);
 }
 
+struct rdma_hw_stats *rdma_helper_alloc_stats(const struct rdma_stat_desc *descs, int count,
+					      unsigned long lifespan)
+{
+	struct rdma_hw_stats *stats = rdma_alloc_hw_stats_struct(descs, count, lifespan);
+	int i;
+
+	for (i = 0; stats && i < count; i++)
+		if (descs[i].flags & IB_STAT_FLAG_OPTIONAL)
+			set_bit(i, stats->is_disabled);
+	return stats;
+}
+
 void rdma_helper_netdev_hold(struct net_device *netdev)
 {
 	dev_hold(netdev);

@@ -47,6 +47,9 @@ int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
 void rdma_helper_report_port(struct ib_device *device, u32 port, bool active);
 /* Looks for addresses that no notification has named. */
 void rdma_helper_rescan_addresses(struct ib_device *device);
+/* Like rdma_alloc_hw_stats_struct(); optional counters are off. */
+struct rdma_hw_stats *rdma_helper_alloc_stats(const struct rdma_stat_desc *descs, int count,
+					      unsigned long lifespan);
 void rdma_helper_netdev_hold(struct net_device *netdev);
 void rdma_helper_netdev_put(struct net_device *netdev);
 struct nlattr *rdma_helper_driver_nest_start(struct sk_buff *message);

@@ -69,7 +69,8 @@ pub(crate) trait Operations:
     const UVERBS_ABI_VERSION: u32;
     /// Number of ports; they are counted from 1.
     const PORTS: u32;
-    /// The counters of a port that [`Operations::get_hw_stats`] fills.
+    /// The counters of a port that [`Operations::get_hw_stats`] fills. Optional ones need
+    /// [`Operations::modify_hw_stat`].
     const STATS: &'static [StatDesc] = &[];
 
     /// Returns the limits of the device.
@@ -143,6 +144,12 @@ pub(crate) trait Operations:
 
     /// Reads the counters of a port, in the order of [`Operations::STATS`].
     fn get_hw_stats(_data: &Self::Data<'_>, _port: u32, _values: &mut [u64]) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Switches an optional counter of a port on or off. `index` is its place in
+    /// [`Operations::STATS`]. One that is switched on counts from zero.
+    fn modify_hw_stat(_data: &Self::Data<'_>, _port: u32, _index: usize, _on: bool) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }

@@ -5,7 +5,7 @@ use kernel::str::CStr;
 
 use super::bindings;
 
-/// The name of a counter.
+/// The name of a counter, and whether it is optional.
 ///
 /// C: `struct rdma_stat_desc`.
 ///
@@ -24,10 +24,20 @@ unsafe impl Send for StatDesc {}
 impl StatDesc {
     /// Creates a counter of this name.
     pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self::with_flags(name, 0)
+    }
+
+    /// Creates a counter of this name that is off until an administrator switches it on. The core
+    /// does not show it meanwhile.
+    pub(crate) const fn optional(name: &'static CStr) -> Self {
+        Self::with_flags(name, bindings::ib_stat_flag_IB_STAT_FLAG_OPTIONAL)
+    }
+
+    const fn with_flags(name: &'static CStr, flags: u32) -> Self {
         // INVARIANT: the name is static, and a `CStr` has a terminator.
         Self(bindings::rdma_stat_desc {
             name: name.as_ptr().cast(),
-            flags: 0,
+            flags,
             priv_: core::ptr::null(),
         })
     }

@@ -139,6 +139,7 @@ impl<T: Operations> VTable<T> {
         get_dev_fw_str: optional!(HAS_GET_DEV_FW_STR => get_dev_fw_str),
         alloc_hw_port_stats: optional!(HAS_GET_HW_STATS => alloc_hw_port_stats),
         get_hw_stats: optional!(HAS_GET_HW_STATS => get_hw_stats),
+        modify_hw_stat: optional!(HAS_MODIFY_HW_STAT => modify_hw_stat),
         size_ib_ucontext: Ucontext::<T>::SIZE,
         alloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => alloc_ucontext),
         dealloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => dealloc_ucontext),
@@ -326,7 +327,7 @@ impl<T: Operations> VTable<T> {
         };
         let lifespan = bindings::RDMA_HW_STATS_DEFAULT_LIFESPAN as usize;
         // SAFETY: `StatDesc` is transparent, and the table of that length is static.
-        unsafe { bindings::rdma_alloc_hw_stats_struct(descs.cast(), count, lifespan) }
+        unsafe { bindings::rdma_helper_alloc_stats(descs.cast(), count, lifespan) }
     }
 
     unsafe extern "C" fn get_hw_stats(
@@ -341,6 +342,20 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core calls this as an operation of this device.
             unsafe { Self::with(device, |_, data| T::get_hw_stats(data, port, values)) }?;
             Ok(c_int::try_from(T::STATS.len())?)
+        })
+    }
+
+    unsafe extern "C" fn modify_hw_stat(
+        device: *mut bindings::ib_device,
+        port: u32,
+        index: c_uint,
+        enable: bool,
+    ) -> c_int {
+        from_result(|| {
+            let index = usize::try_from(index)?;
+            // SAFETY: the core calls this as an operation of this device.
+            unsafe { Self::with(device, |_, data| T::modify_hw_stat(data, port, index, enable)) }?;
+            Ok(0)
         })
     }
 

@@ -7,7 +7,11 @@ use abi::{
     ContextId, UarIndex,
     admin::{Command, DeviceFeatures},
 };
-use kernel::{device, prelude::*, sync::Arc};
+use kernel::{
+    device,
+    prelude::*,
+    sync::{Arc, atomic::Atomic},
+};
 
 use crate::{
     adapter::Adapter,
@@ -39,6 +43,10 @@ pub(crate) struct Ctx<'a> {
     pub(super) adapter: Arc<Adapter<'a>>,
     /// The MAC of the Ethernet device that the RDMA device belongs to.
     pub(super) mac: [u8; 6],
+    /// True if this is the RDMA device of the network card, and not of a device on top of it.
+    pub(super) is_of_card: bool,
+    /// The optional counters that are on, as bits.
+    pub(super) optional: Atomic<u32>,
 }
 
 impl<'a> Ctx<'a> {
@@ -49,6 +57,7 @@ impl<'a> Ctx<'a> {
         mac: [u8; 6],
         card: Option<NetdevRef>,
     ) -> Result<Self> {
+        let is_of_card = card.is_none();
         let connections = match adapter.protocol() {
             Protocol::Iwarp => {
                 let max_depth = u8::try_from(adapter.caps().max_rd_atomic.get()).unwrap_or(u8::MAX);
@@ -59,7 +68,8 @@ impl<'a> Ctx<'a> {
             Protocol::Roce => None,
         };
         let kept = connections.as_ref().map(|owner| Kept::new(owner.connections().clone()));
-        Ok(Self { connections, _connections: kept, adapter, mac })
+        let optional = Atomic::new(0);
+        Ok(Self { connections, _connections: kept, adapter, mac, is_of_card, optional })
     }
 
     /// Returns the connections, if the adapter is one of iWARP.

@@ -180,6 +180,10 @@ impl Operations for Verbs {
         counters::read(ctx, values)
     }
 
+    fn modify_hw_stat(ctx: &Ctx<'_>, _port: u32, index: usize, on: bool) -> Result {
+        counters::switch(ctx, index, on)
+    }
+
     fn process_mad(ctx: &Ctx<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
         pma::process(ctx, port, mad, answer)
     }

@@ -11,7 +11,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    LONG_TIMEOUT, SHORT_TIMEOUT, settles, stop, stop_all, transfer, works,
+    LONG_TIMEOUT, SHORT_TIMEOUT, both, settles, stop, stop_all, transfer, works,
 };
 use vrnic_tests::conformance::run;
 use vrnic_tests::harness::{self, Case};
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Case::new("rdma_res_has_records_of_the_adapter", records),
         Case::new("rdma_statistic_counts_for_a_queue_pair", bound),
         Case::new("rdma_statistic_counts_by_type", automatic),
+        Case::new("rdma_statistic_switches_optional_counters", optional),
         Case::new("debugfs_shows_rings", rings),
         Case::new("debugfs_shows_the_table_of_keys", keys),
         Case::new("debugfs_lists_come_in_pieces", pieces),
@@ -156,6 +157,51 @@ fn automatic(pair: &mut Pair) -> Result<()> {
     ensure!(all_writes(pair)? > before + 1000, "the total has lost what the set has counted");
     pair.a.check(&format!("rdma statistic qp set {LINK} auto off"), SHORT_TIMEOUT)?;
     works(pair)
+}
+
+/// An administrator switches optional counters on and off. Each counts from zero, and is shown only
+/// while it is on.
+fn optional(pair: &mut Pair) -> Result<()> {
+    let rdma = |what: &str| pair.a.check(&format!("rdma statistic {what}"), SHORT_TIMEOUT);
+    let set = |names: &str| rdma(&format!("set {LINK} optional-counters {names}"));
+    let show = || rdma(&format!("show {LINK}"));
+    let write = || both(&pair.b, &pair.a, "ib_write_bw -n 1000 -s 4096 -p 18902", 18902);
+
+    // The tool writes each name on a line of its own.
+    let mode = |which: &str| {
+        let text = rdma(&format!("mode {which} {LINK}"))?;
+        anyhow::Ok(text.split_whitespace().collect::<String>())
+    };
+    let supported = mode("supported")?;
+    ensure!(supported.contains("tx_send_bytes,tx_write_bytes,tx_read_bytes"), "{supported}");
+    let off = show()?;
+    ensure!(!off.contains("tx_write_bytes"), "it is on already: {off}");
+    let files = "! ls /sys/class/infiniband/*/ports/1/hw_counters/tx_write_bytes";
+    pair.a.check(files, SHORT_TIMEOUT)?;
+
+    set("tx_write_bytes,tx_msgs_4k")?;
+    let on = mode("")?;
+    ensure!(on.ends_with("optional-counterstx_write_bytes,tx_msgs_4k"), "{on}");
+    let read = |name| number(&fields(&show()?), name);
+    ensure!(read("tx_write_bytes")? == 0 && read("tx_msgs_4k")? == 0, "it began before");
+    write()?;
+    let (bytes, messages) = (read("tx_write_bytes")?, read("tx_msgs_4k")?);
+    ensure!(bytes == 4096 * messages && messages >= 1000, "{bytes} bytes, {messages} messages");
+
+    // The one that stays on goes on, and the other begins again.
+    set("tx_msgs_4k")?;
+    ensure!(!show()?.contains("tx_write_bytes"), "it is still on");
+    write()?;
+    set("tx_write_bytes,tx_msgs_4k")?;
+    let after = (read("tx_write_bytes")?, read("tx_msgs_4k")?);
+    ensure!(after == (0, 2 * messages), "{messages} messages twice, then: {after:?}");
+    pair.a
+        .check(&format!("! rdma statistic set {LINK} optional-counters tx_pkts"), SHORT_TIMEOUT)?;
+
+    rdma(&format!("unset {LINK} optional-counters"))?;
+    let off = show()?;
+    ensure!(!off.contains("tx_write_bytes") && !off.contains("tx_msgs"), "still on: {off}");
+    Ok(())
 }
 
 fn details(pair: &mut Pair) -> Result<()> {

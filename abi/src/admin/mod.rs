@@ -236,6 +236,10 @@ commands! {
     BindCounters = 64: BindCounters => ();
     /// Fills a buffer with the [`Stats`] of a set of counters.
     QueryCounters = 65: QueryCounters => ();
+    /// Switches an optional counter on or off.
+    SwitchCounter = 66: SwitchCounter => ();
+    /// Fills a buffer with [`OptionalStats`]. Counters that are off are zero.
+    QueryOptional = 67: QueryParams => ();
 }
 
 wire_enum! {

@@ -170,6 +170,8 @@ bitflags! {
         const BLOCK_LOOPBACK = 1 << 14;
         /// Sets of counters, as of CREATE_COUNTERS.
         const COUNTER_SETS = 1 << 15;
+        /// [`super::OptionalStats`], SWITCH_COUNTER and QUERY_OPTIONAL.
+        const OPTIONAL_COUNTERS = 1 << 16;
     }
 }
 

@@ -46,33 +46,57 @@ impl QueryCounters {
     }
 }
 
-/// Defines [`Stats`], its names and meanings, and the numbers of its fields from one list.
+/// Parameters of SWITCH_COUNTER.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SwitchCounter {
+    /// The index of its field in [`OptionalStats`].
+    pub index: U32,
+    /// One to switch it on, zero to switch it off. If it was off, it then counts from zero.
+    pub on: U32,
+}
+
+impl SwitchCounter {
+    /// Returns parameters with these values.
+    #[must_use]
+    pub fn new(index: u32, on: bool) -> Self {
+        Self { index: U32::new(index), on: U32::new(on.into()) }
+    }
+}
+
+/// Defines a struct of counters, the numbers and names of its fields, and their meanings from one
+/// list.
 macro_rules! stats {
-    ($(#[doc = $help:literal] $field:ident $counter:ident,)*) => {
-        /// Counters of a function since its last reset. The kernel shows them as `hw_counters`, by
-        /// the field names.
+    (
+        $(#[doc = $about:literal])* $stats:ident, $counters:ident, $names:ident, $meanings:ident;
+        $(#[doc = $help:literal] $field:ident $counter:ident,)*
+    ) => {
+        $(#[doc = $about])*
         #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
-        pub struct Stats {
+        pub struct $stats {
             $(#[doc = $help] pub $field: U64,)*
         }
 
-        /// A counter: the index of its field in [`Stats`].
+        #[doc = concat!("A counter: the index of its field in [`", stringify!($stats), "`].")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
-        pub enum Counter {
+        pub enum $counters {
             $(#[doc = $help] $counter,)*
         }
 
-        /// Names of the fields of [`Stats`], in order.
-        pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [$(stringify!($field),)*];
+        #[doc = concat!("Names of the fields of [`", stringify!($stats), "`], in order.")]
+        pub const $names: [&str; size_of::<$stats>() / 8] = [$(stringify!($field),)*];
 
-        /// The help texts of these fields, in the same order.
-        pub const STAT_HELP: [&str; size_of::<Stats>() / 8] = [$($help.trim_ascii(),)*];
+        #[doc = concat!("The help texts of the fields of [`", stringify!($stats), "`], in order.")]
+        pub const $meanings: [&str; size_of::<$stats>() / 8] = [$($help.trim_ascii(),)*];
     };
 }
 
 stats! {
+    /// Counters of a function since its last reset. The kernel shows them as `hw_counters`, by the
+    /// field names.
+    Stats, Counter, STAT_NAMES, STAT_HELP;
     /// Packets sent that carried requests or responses
     tx_pkts TxPkts,
     /// Bytes of data in the packets sent
@@ -202,3 +226,27 @@ stats! {
 }
 
 const _: () = assert!(size_of::<Stats>() == 63 * 8);
+
+stats! {
+    /// Counters of a function that count only while SWITCH_COUNTER has them on, because they cost
+    /// time at each work request. `rdma statistic set` names them by the field names.
+    OptionalStats, OptionalCounter, OPTIONAL_NAMES, OPTIONAL_HELP;
+    /// Bytes of SEND work requests begun
+    tx_send_bytes TxSendBytes,
+    /// Bytes of RDMA WRITE work requests begun
+    tx_write_bytes TxWriteBytes,
+    /// Bytes that RDMA READ work requests begun ask for
+    tx_read_bytes TxReadBytes,
+    /// Messages of at most 256 bytes begun
+    tx_msgs_256 TxMsgs256,
+    /// Messages of more than 256 bytes and at most 4 KiB begun
+    tx_msgs_4k TxMsgs4k,
+    /// Messages of more than 4 KiB and at most 64 KiB begun
+    tx_msgs_64k TxMsgs64k,
+    /// Messages of more than 64 KiB and at most 1 MiB begun
+    tx_msgs_1m TxMsgs1m,
+    /// Messages of more than 1 MiB begun
+    tx_msgs_large TxMsgsLarge,
+}
+
+const _: () = assert!(size_of::<OptionalStats>() == 8 * 8);

@@ -150,7 +150,11 @@ pub(crate) fn take<H: Host>(
                 return Taken::Failed;
             }
         }
-        here.step(entry.send.opcode.info().begun);
+        let begun = entry.send.opcode.info().begun;
+        here.step(begun);
+        if here.core.optional.any() {
+            here.core.optional.count(begun, entry.send.length);
+        }
         requester.begin();
     }
     here.slice.charge(cost::REQUEST + cost::SEGMENT * entry.send.segments.count());

@@ -24,6 +24,7 @@ use crate::objects::failing::Failing;
 use crate::objects::injection::{Here, Injection};
 use crate::objects::mark_wait::MarkWaits;
 use crate::objects::moderation::Moderation;
+use crate::objects::optional_counters::OptionalCounters;
 use crate::objects::pace::Pace;
 use crate::objects::ranges::Ranges;
 use crate::objects::resuming::Resuming;
@@ -56,6 +57,8 @@ pub struct Core<H: Host> {
     pub(crate) mark_waits: MarkWaits,
     /// QPs whose work is counted by sets.
     pub(crate) counted: Counted,
+    /// Counters that the guest's administrator has switched on.
+    pub(crate) optional: OptionalCounters,
     /// Faults by rules.
     pub(crate) injection: Injection,
     /// QPs for which other threads have requested a turn, by worker.
@@ -104,6 +107,7 @@ impl<H: Host> Core<H> {
             ranges: Ranges::default(),
             mark_waits: MarkWaits::default(),
             counted: Counted::default(),
+            optional: OptionalCounters::default(),
             injection: Injection::new(rules, name),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
             inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -330,6 +334,7 @@ impl<H: Host> Core<H> {
         self.ranges.clear();
         self.mark_waits.clear();
         self.counted.clear();
+        self.optional.clear();
         self.injection.clear();
         self.mail.iter().for_each(|mail| mail.qpns.lock().clear());
         self.inboxes.iter().for_each(|inbox| inbox.clear());

@@ -22,6 +22,7 @@
 //! | [`spread`] | how a QP of raw packets spreads frames over others |
 //! | [`pace`] | the ceilings of a function |
 //! | `counter_sets` | sets of counters, each for the work of some QPs |
+//! | `optional_counters` | counters that the guest's administrator switches on |
 //! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
 
@@ -45,6 +46,7 @@ pub mod mark_wait;
 pub(crate) mod moderation;
 pub mod multicast;
 pub(crate) mod notes;
+pub(crate) mod optional_counters;
 pub mod pace;
 pub mod qp;
 pub mod range;

@@ -38,9 +38,11 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 38] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 40] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
+        (Opcode::SwitchCounter, 8..56),
+        (Opcode::QueryOptional, 12..56),
         (Opcode::SetGid, 5..8),
         (Opcode::SetGid, 30..56),
         (Opcode::MoveConnection, 16..56),

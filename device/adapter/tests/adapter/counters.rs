@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use vrnic_abi::admin::{
-    BindCounters, Counter, Opcode as Admin, QueryCounters, STAT_NAMES, Stats, Status as Refusal,
-    command,
+    BindCounters, Counter, OPTIONAL_NAMES, Opcode as Admin, OptionalCounter, OptionalStats,
+    QueryCounters, QueryParams, STAT_NAMES, Stats, Status as Refusal, SwitchCounter, command,
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
@@ -299,4 +299,69 @@ fn sets_of_counters_are_objects() {
     let query = |query| guest.command::<command::QueryCounters>(&query).err();
     assert_eq!(query(QueryCounters::new(8u64, 64, set)), missing.err());
     assert_eq!(query(QueryCounters::new(9u64, 64, set)), Some(Refused(Refusal::BadParam, 0)));
+}
+
+/// Returns the optional counters that are not zero.
+fn optional(guest: &Guest) -> Moved {
+    let addr = guest.ram().alloc(1 << 12);
+    let params = QueryParams::new(addr, size_of::<OptionalStats>() as u32);
+    guest.command::<command::QueryOptional>(&params).expect("QUERY_OPTIONAL");
+    let words = guest.ram().read(addr, size_of::<OptionalStats>());
+    let values = words.chunks_exact(8).map(|word| {
+        let word: [u8; 8] = word.try_into().expect("8 bytes");
+        u64::from_le_bytes(word)
+    });
+    OPTIONAL_NAMES.into_iter().zip(values).filter(|(_, value)| *value != 0).collect()
+}
+
+fn switch(guest: &Guest, counter: OptionalCounter, on: bool) {
+    let params = SwitchCounter::new(counter as u32, on);
+    guest.command::<command::SwitchCounter>(&params).expect("SWITCH_COUNTER");
+}
+
+/// An optional counter counts only while it is on, and from zero. A set does not take work from it.
+#[test]
+fn optional_counters_count_while_they_are_on() {
+    let mut p = pair();
+    let write = Wr::new(Opcode::Write, &[p.a.sge(0, 3000)]).to(p.b.buffer, p.b.key);
+    let read = Wr::new(Opcode::Read, &[p.a.sge(0, 100)]).to(p.b.buffer, p.b.key);
+    succeeds(&mut p, &write);
+    assert_eq!(optional(&p.ga), map(&[]));
+
+    switch(&p.ga, OptionalCounter::TxWriteBytes, true);
+    switch(&p.ga, OptionalCounter::TxMsgs4k, true);
+    counted(&p.ga, p.a.qpn);
+    (0..2).for_each(|_| succeeds(&mut p, &write));
+    succeeds(&mut p, &read);
+    let counts = map(&[("tx_write_bytes", 6000), ("tx_msgs_4k", 2)]);
+    assert_eq!((optional(&p.ga), optional(&p.gb)), (counts.clone(), map(&[])));
+    switch(&p.ga, OptionalCounter::TxWriteBytes, true);
+    assert_eq!(optional(&p.ga), counts, "it was on");
+
+    switch(&p.ga, OptionalCounter::TxWriteBytes, false);
+    switch(&p.ga, OptionalCounter::TxReadBytes, true);
+    switch(&p.ga, OptionalCounter::TxMsgs256, true);
+    succeeds(&mut p, &write);
+    succeeds(&mut p, &read);
+    let counts = map(&[("tx_read_bytes", 100), ("tx_msgs_256", 1), ("tx_msgs_4k", 3)]);
+    assert_eq!(optional(&p.ga), counts);
+    switch(&p.ga, OptionalCounter::TxWriteBytes, true);
+    assert_eq!(optional(&p.ga), counts, "it counts from zero");
+
+    p.ga.adapter.reset();
+    p.ga.bring_up();
+    assert_eq!(optional(&p.ga), map(&[]));
+}
+
+#[test]
+fn only_optional_counters_can_be_switched() {
+    let p = pair();
+    let switch = |index, on: u32| {
+        let params = SwitchCounter { on: on.into(), ..SwitchCounter::new(index, true) };
+        p.ga.command::<command::SwitchCounter>(&params)
+    };
+    let bad = |offset| Err(Refused(Refusal::BadParam, offset));
+    assert_eq!(switch(OPTIONAL_NAMES.len() as u32, 1), bad(0));
+    assert_eq!(switch(u32::MAX, 0), bad(0));
+    assert_eq!(switch(0, 2), bad(4));
 }

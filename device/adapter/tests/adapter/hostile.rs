@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use vrnic_abi::admin::{
     CreateCq, CreateEq, CreateQp, CreateSrq, Inspect, Inspected, ModifyQp, ModifySrq, NO_QUEUE,
     Opcode as Admin, Pages, QueryParams, RegMr, ResizeSrq, SetPort, Status as AdminStatus,
+    SwitchCounter,
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::direct::Direction;
@@ -44,6 +45,8 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
     vec![
         (Admin::QueryDevice, bytes(QueryParams::new(page, 256).as_bytes())),
         (Admin::QueryStats, bytes(QueryParams::new(page, 256).as_bytes())),
+        (Admin::SwitchCounter, bytes(SwitchCounter::new(1, true).as_bytes())),
+        (Admin::QueryOptional, bytes(QueryParams::new(page, 256).as_bytes())),
         (Admin::CreateEq, bytes(CreateEq::new(pages, 3, 6).as_bytes())),
         (Admin::DestroyEq, object(e.eqn)),
         (Admin::AllocContext, [0; 56]),

@@ -1,15 +1,16 @@
-//! Counters of the function, and sets of counters for the work of some QPs.
+//! Counters of the function, sets of counters for the work of some QPs, and optional counters.
 
 use std::mem::offset_of;
 
 use vrnic_abi::CountersId;
-use vrnic_abi::admin::{BindCounters, QueryCounters, QueryParams, Status};
+use vrnic_abi::admin::{BindCounters, QueryCounters, QueryParams, Status, SwitchCounter};
 
 use super::objects::answer;
 use super::{Outcome, bad};
 use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::objects::held;
+use crate::objects::optional_counters::Missing;
 
 /// Answers without the work that sets have counted: the guest's kernel adds their counters.
 pub(super) fn query_stats<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -> Outcome<()> {
@@ -56,4 +57,18 @@ pub(super) fn query<H: Host>(adapter: &Adapter<H>, params: &QueryCounters) -> Ou
     };
     let buffer = QueryParams { addr: params.addr, len: params.len };
     answer(adapter, &buffer, &values.bytes())
+}
+
+pub(super) fn switch<H: Host>(adapter: &Adapter<H>, params: &SwitchCounter) -> Outcome<()> {
+    let on = match params.on.get() {
+        0 => false,
+        1 => true,
+        _ => return Err(bad(offset_of!(SwitchCounter, on))),
+    };
+    let switched = adapter.core().optional.switch(params.index.get(), on);
+    switched.map_err(|Missing| bad(offset_of!(SwitchCounter, index)))
+}
+
+pub(super) fn query_optional<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -> Outcome<()> {
+    answer(adapter, params, &adapter.core().optional.bytes())
 }

@@ -320,6 +320,8 @@ fn execute<H: Host>(
         DestroyCounters => counters::destroy,
         BindCounters => counters::bind,
         QueryCounters => counters::query,
+        SwitchCounter => counters::switch,
+        QueryOptional => counters::query_optional,
         AttachMcast => multicast::attach,
         DetachMcast => multicast::detach,
         SetPort => objects::set_port,
