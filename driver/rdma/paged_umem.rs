@@ -52,7 +52,8 @@ impl<U: Unmap> PagedUmem<U> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an empty range, and if the caller is a kernel thread.
+    /// `EINVAL` for an empty range, and if the caller is a kernel thread. `ENOMEM` if the lists of
+    /// its pages exceed the process' limit of locked memory.
     pub(crate) fn new<T: Driver>(
         device: &Device<T>,
         start: u64,
@@ -82,7 +83,7 @@ impl<U: Unmap> PagedUmem<U> {
     ///
     /// # Errors
     ///
-    /// As for [`Self::new`].
+    /// `EINVAL` if the caller is a kernel thread.
     pub(crate) fn anchor<T: Driver>(device: &Device<T>, access: u32) -> Result<Self> {
         if current!().mm().is_none() {
             return Err(EINVAL);
@@ -97,7 +98,8 @@ impl<U: Unmap> PagedUmem<U> {
     ///
     /// # Errors
     ///
-    /// `EFAULT` if the process has ended.
+    /// `EFAULT` if the process has ended. `ENOMEM` if the lists of its pages exceed the limit of
+    /// locked memory that the process had when the anchor was made.
     pub(crate) fn part(&self, start: u64, length: u64, user: Arc<U>) -> Result<Self> {
         // SAFETY: the anchor is alive by the type's invariants. The callback gets a pointer to
         // `user`, which is kept as long as the memory.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See paging_helpers.h. */
 
+#include <linux/capability.h>
+#include <linux/dma-mapping.h>
 #include <linux/hmm.h>
 #include <linux/hmm-dma.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <rdma/ib_umem_odp.h>
 
@@ -17,8 +20,11 @@ struct rdma_paged {
 	struct ib_umem_odp *odp;
 	rdma_paged_unmap_t unmap;
 	const void *user;
-	/* Of an anchor. */
+	/* The memory of the process, which outlives it. */
 	struct mm_struct *mm;
+	/* Pages that the process may lock, and those that this counts as. */
+	u64 limit;
+	u64 charged;
 };
 
 bool rdma_helper_has_paging(void)
@@ -64,11 +70,44 @@ static const struct mmu_interval_notifier_ops paged_ops = {
 	.invalidate = paged_invalidate,
 };
 
+/* Returns how many pages the calling process may lock. */
+static u64 limit_of_caller(void)
+{
+	return capable(CAP_IPC_LOCK) ? S64_MAX : rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+}
+
+/*
+ * Counts the lists that the core allocates for the pages of a range as locked memory of the
+ * process. They are kernel memory that stays as long as the range, whether it has pages or not.
+ */
+static int charge(struct rdma_paged *paged, struct device *dma, unsigned long start,
+		  size_t length)
+{
+	u64 entry = sizeof(unsigned long) + (dma_need_unmap(dma) ? sizeof(dma_addr_t) : 0);
+	unsigned long end;
+	u64 pages;
+
+	if (check_add_overflow(start, length, &end) || end > ULONG_MAX - PAGE_SIZE)
+		return -EOVERFLOW;
+	pages = (PAGE_ALIGN(end) - (start & PAGE_MASK)) >> PAGE_SHIFT;
+	paged->charged = DIV_ROUND_UP(pages * entry, PAGE_SIZE);
+	if (atomic64_add_return(paged->charged, &paged->mm->pinned_vm) > paged->limit)
+		return -ENOMEM;
+	return 0;
+}
+
+static void discard(struct rdma_paged *paged)
+{
+	atomic64_sub(paged->charged, &paged->mm->pinned_vm);
+	mmdrop(paged->mm);
+	kfree(paged);
+}
+
 /* Takes over the memory, which may be an error pointer. */
 static struct rdma_paged *wrap(struct rdma_paged *paged, struct ib_umem_odp *odp)
 {
 	if (IS_ERR(odp)) {
-		kfree(paged);
+		discard(paged);
 		return ERR_CAST(odp);
 	}
 	paged->odp = odp;
@@ -80,11 +119,15 @@ static struct rdma_paged *wrap(struct rdma_paged *paged, struct ib_umem_odp *odp
 	return paged;
 }
 
-static struct rdma_paged *alloc(rdma_paged_unmap_t unmap, const void *user)
+static struct rdma_paged *alloc(struct mm_struct *mm, u64 limit, rdma_paged_unmap_t unmap,
+				const void *user)
 {
-	struct rdma_paged *paged = kzalloc(sizeof(*paged), GFP_KERNEL);
+	struct rdma_paged *paged = kzalloc(sizeof(*paged), GFP_KERNEL_ACCOUNT);
 
 	if (paged) {
+		mmgrab(mm);
+		paged->mm = mm;
+		paged->limit = limit;
 		paged->unmap = unmap;
 		paged->user = user;
 	}
@@ -95,10 +138,16 @@ struct rdma_paged *rdma_helper_paged_get(struct ib_device *device, unsigned long
 					 size_t length, int access, rdma_paged_unmap_t unmap,
 					 const void *user)
 {
-	struct rdma_paged *paged = alloc(unmap, user);
+	struct rdma_paged *paged = alloc(current->mm, limit_of_caller(), unmap, user);
+	int error;
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
+	error = charge(paged, device->dma_device, start, length);
+	if (error) {
+		discard(paged);
+		return ERR_PTR(error);
+	}
 	/* Huge pages are used as the small pages that they consist of. */
 	access &= ~IB_ACCESS_HUGETLB;
 	return wrap(paged, ib_umem_odp_get(device, start, length, access, &paged_ops));
@@ -106,38 +155,34 @@ struct rdma_paged *rdma_helper_paged_get(struct ib_device *device, unsigned long
 
 struct rdma_paged *rdma_helper_paged_anchor(struct ib_device *device, int access)
 {
-	struct rdma_paged *paged = alloc(NULL, NULL);
-	struct mm_struct *mm = current->mm;
-	struct rdma_paged *anchor;
+	struct rdma_paged *paged = alloc(current->mm, limit_of_caller(), NULL, NULL);
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
-	/* The core takes a reference for the parts alone, and finds the memory by the anchor. */
-	mmgrab(mm);
-	paged->mm = mm;
-	anchor = wrap(paged, ib_umem_odp_alloc_implicit(device, access));
-	if (IS_ERR(anchor))
-		mmdrop(mm);
-	return anchor;
+	return wrap(paged, ib_umem_odp_alloc_implicit(device, access));
 }
 
 struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned long start,
 					  size_t length, rdma_paged_unmap_t unmap,
 					  const void *user)
 {
-	struct rdma_paged *paged = alloc(unmap, user);
+	struct rdma_paged *paged = alloc(anchor->mm, anchor->limit, unmap, user);
+	int error;
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
+	error = charge(paged, anchor->odp->umem.ibdev->dma_device, start, length);
+	if (error) {
+		discard(paged);
+		return ERR_PTR(error);
+	}
 	return wrap(paged, ib_umem_odp_alloc_child(anchor->odp, start, length, &paged_ops));
 }
 
 void rdma_helper_paged_release(struct rdma_paged *paged)
 {
 	ib_umem_odp_release(paged->odp);
-	if (paged->mm)
-		mmdrop(paged->mm);
-	kfree(paged);
+	discard(paged);
 }
 
 bool rdma_helper_paged_writable(const struct rdma_paged *paged)

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include "side.h"
 
@@ -441,6 +442,73 @@ static void refused(void)
 	close_pair(&pair);
 }
 
+/* Returns the locked memory of the process, in bytes. */
+static size_t locked(void)
+{
+	FILE *file = fopen("/proc/self/status", "r");
+	char line[256];
+	size_t kilobytes;
+
+	need(file != NULL, "/proc/self/status");
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "VmPin: %zu kB", &kilobytes) == 1) {
+			fclose(file);
+			return kilobytes << 10;
+		}
+	need(false, "VmPin");
+	return 0;
+}
+
+static void limit_locked(size_t bytes)
+{
+	struct rlimit limit = { .rlim_cur = bytes, .rlim_max = RLIM_INFINITY };
+
+	need(setrlimit(RLIMIT_MEMLOCK, &limit) == 0, "setrlimit");
+}
+
+/* The lists of a region's pages are locked memory of a process, which has a limit. */
+static void charged(void)
+{
+	enum { LARGE = 256 << 20 };
+	struct pair pair = { .target = map(SIZE, MAP_PRIVATE) };
+	unsigned char *source = map(LARGE, MAP_PRIVATE | MAP_NORESERVE);
+	size_t before, each;
+	struct ibv_mr *large, *all;
+
+	open_queues(&pair);
+	pair.to = reg(&pair, pair.target, SIZE, ON_DEMAND);
+	before = locked();
+	large = reg(&pair, source, LARGE, ON_DEMAND);
+	each = locked() - before;
+	need(each >= LARGE / PAGE * 8, "what a region counts as");
+	expect(ibv_dereg_mr(large), 0, "ibv_dereg_mr");
+	need(locked() == before, "a region that is gone still counts");
+	all = reg(&pair, NULL, SIZE_MAX, ON_DEMAND);
+
+	/* Without capabilities, the limit holds. */
+	limit_locked(before + each);
+	need(setresuid(65534, 65534, 65534) == 0, "setresuid");
+	large = reg(&pair, source, LARGE, ON_DEMAND);
+	errno = 0;
+	need(ibv_reg_mr(pair.a.pd, source, LARGE, ON_DEMAND) == NULL && errno == ENOMEM, "two regions");
+	need(locked() == before + each, "a region that was refused counts");
+	pair.from = large;
+	post(&pair, IBV_WR_RDMA_WRITE, source + PAGE, 8, pair.target);
+	done(&pair);
+
+	/* A region of all addresses has the limit that there was at its registration. */
+	pair.from = all;
+	post(&pair, IBV_WR_RDMA_WRITE, source + PAGE, 8, pair.target);
+	done(&pair);
+	need(locked() > before + each, "what a part of all addresses counts as");
+	expect(ibv_dereg_mr(all), 0, "ibv_dereg_mr");
+	pair.from = reg(&pair, NULL, SIZE_MAX, ON_DEMAND);
+	post(&pair, IBV_WR_RDMA_WRITE, source + PAGE, 8, pair.target);
+	completion(&pair.a, 7, IBV_WC_LOC_PROT_ERR, 0);
+	expect(ibv_dereg_mr(large), 0, "ibv_dereg_mr");
+	close_pair(&pair);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -448,6 +516,7 @@ static const struct {
 	{ "messages", messages }, { "traffic", traffic }, { "forks", forks }, { "moved", moved },
 	{ "unmapped", unmapped }, { "advice", advice }, { "implicit", implicit }, { "huge", huge },
 	{ "refused", refused }, { "read_only", read_only }, { "swapped", swapped },
+	{ "charged", charged },
 };
 
 int main(int argc, char **argv)

@@ -10,7 +10,7 @@ use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
 
 /// The cases of `vrnic_paging`.
-const CASES: [&str; 10] = [
+const CASES: [&str; 11] = [
     "messages",
     "traffic",
     "forks",
@@ -21,6 +21,7 @@ const CASES: [&str; 10] = [
     "huge",
     "refused",
     "read_only",
+    "charged",
 ];
 
 fn main() -> ExitCode {
