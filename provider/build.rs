@@ -33,6 +33,7 @@ const RELEASE: (&str, &str) = ("56.1", "34");
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=wrapper.h");
     println!("cargo::rerun-if-changed=vrnicdv.h");
+    println!("cargo::rerun-if-changed=vrnicqueues.h");
     // Programs that use the direct verbs find the loaded plugin by this name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libvrnic.so.1");
     let out = PathBuf::from(env::var("OUT_DIR")?);

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <infiniband/verbs.h>
+#include "vrnicqueues.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -93,6 +94,24 @@ int vrnicdv_accept_stream(struct ibv_qp *qp, int listener);
  * if it has none, it stays. Does not enter the kernel. Returns 0 or an errno.
  */
 int vrnicdv_release_receives(struct ibv_qp *qp);
+
+enum vrnicdv_queues {
+	VRNICDV_SEND_QUEUE = 1 << 0,
+	VRNICDV_RECV_QUEUE = 1 << 1,
+};
+
+/*
+ * Hands queues of a queue pair over to another poster, such as another process or a device, which writes work
+ * requests and rings the doorbell by itself: an enum vrnicdv_queues. The library posts nothing to them any more
+ * (EPERM). Returns 0 or an errno.
+ */
+int vrnicdv_hand_over_qp(struct ibv_qp *qp, uint32_t queues, struct vrnicdv_qp_layout *layout);
+
+/*
+ * Hands a completion queue over to such a poster. The library polls, arms and resizes it no more (EPERM).
+ * Returns 0 or an errno.
+ */
+int vrnicdv_hand_over_cq(struct ibv_cq *cq, struct vrnicdv_cq_layout *layout);
 
 /* What memory is for that the allocator of a parent domain provides: its argument resource_type. */
 enum vrnicdv_res_type {

@@ -16,10 +16,11 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 19] = [
+const PROGRAMS: [&str; 20] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
+    "vrnicdv_poster",
     "vrnicdv_proxy",
     "vrnicdv_switch",
     "vrnic_attach",

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    PINGPONG, SHORT_TIMEOUT, both, both_xsrq, link_is, netdev_up, settles, stop, works,
+    LONG_TIMEOUT, PINGPONG, SHORT_TIMEOUT, both, both_xsrq, link_is, netdev_up, said, settles,
+    stop, works,
 };
 use vrnic_tests::harness::{self, Case};
 
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Case::new("xsrq_pingpong_events", |pair| xrc(pair, "-e")),
         Case::new("two_programs_at_once", two_programs),
         Case::new("direct_verbs_example", direct_verbs),
+        Case::new("poster_without_verbs", |pair| posts_alone(pair, "guest", "program")),
+        Case::new("poster_without_verbs_in_device", |pair| posts_alone(pair, "device", "adapter")),
     ];
     harness::main(Options::default(), cases)
 }
@@ -96,6 +99,23 @@ fn direct_verbs(pair: &mut Pair) -> Result<()> {
     for line in ["command 'read 64 KiB' carries tag", "65536 bytes are there", "late write"] {
         ensure!(text.contains(line), "no '{line}' in\n{text}");
     }
+    Ok(())
+}
+
+/// A process without verbs posts to a queue that another process has handed over to it. The queue
+/// is in this memory.
+fn posts_alone(pair: &Pair, policy: &str, place: &str) -> Result<()> {
+    const PORT: u16 = 7471;
+    let server = pair.b.agent().start(&format!("exec vrnicdv_poster {PORT}"))?;
+    settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;
+    let command = format!("VRNIC_SQ={policy} exec vrnicdv_poster {} {PORT}", pair.b.ip());
+    let asked = pair.a.agent().run(&command, LONG_TIMEOUT)?;
+    let served = if asked.ok() { server.wait(SHORT_TIMEOUT)? } else { stop(server)? };
+    ensure!(asked.ok() && served.ok(), "{}; the server: {}", said(&asked), said(&served));
+    let posted =
+        format!("100 messages posted without verbs, send queue in memory of the {place}\n");
+    ensure!(asked.stdout == posted, "{}", said(&asked));
+    ensure!(served.stdout == "100 messages of 65536 bytes are right\n", "{}", said(&served));
     Ok(())
 }
 

@@ -9,12 +9,14 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`connection`] | the states of TCP connections, and their ends |
+//! | [`handover`] | queues for another poster |
 //! | [`stream`] | queue pairs of TCP streams |
 //! | [`transfer`] | direct transfers: address ranges and marks |
 //!
-//! `unsafe` is confined to `crate`, [`connection`], [`stream`] and [`transfer`].
+//! `unsafe` is confined to `crate`, [`connection`], [`handover`], [`stream`] and [`transfer`].
 
 pub mod connection;
+pub mod handover;
 pub mod stream;
 pub mod transfer;
 
@@ -328,5 +330,6 @@ mod tests {
     #[test]
     fn without_the_plugin_there_is_nothing() {
         assert!(Vrnicdv::load().is_none() && transfer::Transfers::load().is_none());
+        assert!(handover::Handover::load().is_none());
     }
 }

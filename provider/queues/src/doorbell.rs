@@ -13,6 +13,7 @@ use abi::doorbell::{CQ_SEEN, CQ_STATE, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset
 use abi::uar::{ARMED_OFFSET, CqState, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 use abi::{SlotIndex, UarIndex};
 
+use crate::handover::BellPlace;
 use crate::heap::Shared;
 use crate::mapping::{Mapping, Word32, Word64};
 
@@ -177,6 +178,12 @@ impl Bell {
         Ok((Self { uar, bit: slot.summary_bit() }, slot.offset()))
     }
 
+    /// Returns its place, for another poster.
+    fn place(&self) -> BellPlace {
+        let Uar { index, memory, kick, .. } = &*self.uar;
+        BellPlace { page: memory.area(), kick: kick.area(), number: *index, bit: self.bit }
+    }
+
     #[inline]
     fn ring(&self) {
         self.uar.ring(self.bit);
@@ -203,6 +210,17 @@ impl QpDoorbell {
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         let (sends, recvs) = (word(0)?, word(RQ_PI)?);
         Ok(Self { bell, sends, recvs, at })
+    }
+
+    /// Returns the place of its bell, for another poster.
+    pub(crate) fn bell(&self) -> BellPlace {
+        self.bell.place()
+    }
+
+    /// Returns the offset in the UAR of the send queue's producer index. That of the receive queue
+    /// is [`RQ_PI`] bytes behind it, and the words for marks follow.
+    pub(crate) fn offset(&self) -> u32 {
+        self.at
     }
 
     /// Stores a mark in one of its words. Returns `None` if there is no such word.
@@ -283,6 +301,8 @@ pub struct CqDoorbell {
     seen: Word32,
     /// The state that the adapter stores.
     state: Word32,
+    /// Offset of the slot in the UAR.
+    at: u32,
     /// True if the adapter may hold entries back.
     holding: bool,
     /// The word that shows whether the adapter is dead.
@@ -300,7 +320,22 @@ impl CqDoorbell {
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         let (seen, state) = (word(CQ_SEEN)?, word(CQ_STATE)?);
         let life = bell.uar.life.clone();
-        Ok(Self { bell, request, seen, state, holding: false, life })
+        Ok(Self { bell, request, seen, state, at, holding: false, life })
+    }
+
+    /// Returns the place of its bell, for another consumer.
+    pub(crate) fn bell(&self) -> BellPlace {
+        self.bell.place()
+    }
+
+    /// Returns the offset in the UAR of the consumer index, which the arm request follows.
+    pub(crate) fn offset(&self) -> u32 {
+        self.at
+    }
+
+    /// Returns whether the adapter may hold entries back.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.holding
     }
 
     /// Returns the doorbell of a CQ whose entries the adapter may hold back.

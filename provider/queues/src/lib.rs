@@ -12,6 +12,7 @@
 //! | [`lock`] | a spin lock |
 //! | [`ring`] | a ring of entries and its shape |
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
+//! | [`handover`] | queues that another poster uses |
 //! | [`layout`] | the rings that each kind of queue needs |
 //! | [`policy`] | settings from environment variables |
 //! | [`request`] | work requests and their encoding |
@@ -36,6 +37,7 @@ pub mod completion;
 pub mod cq;
 pub mod device_memory;
 pub mod doorbell;
+pub mod handover;
 pub mod heap;
 pub mod layout;
 pub mod lock;

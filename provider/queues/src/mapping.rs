@@ -17,11 +17,24 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use crate::allocator::Piece;
 use crate::heap::Shared;
 
+/// The place of a mapping, for others that map the same memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Area {
+    /// Its address in this process.
+    pub address: u64,
+    /// Number of bytes.
+    pub length: u64,
+    /// The offset at which the driver offers it; zero for memory of this process.
+    pub offset: u64,
+}
+
 /// A page-aligned area of memory, unmapped or freed on drop.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// The offset at which the driver offers it.
+    offset: u64,
     /// The memory, if a program's allocator has provided it.
     piece: Option<Piece>,
 }
@@ -42,8 +55,8 @@ impl Mapping {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
-        let mapping =
-            Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len, piece: None };
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        let mapping = Self { base, len, offset: 0, piece: None };
         mapping.keep_from_children()?;
         Ok(mapping)
     }
@@ -53,7 +66,7 @@ impl Mapping {
     /// the page (`copy_hugetlb_page_range` in the kernel's mm/hugetlb.c).
     pub(crate) fn of(piece: Piece) -> Self {
         let (base, len) = piece.area();
-        let mapping = Self { base, len, piece: Some(piece) };
+        let mapping = Self { base, len, offset: 0, piece: Some(piece) };
         let _whole_pages = mapping.keep_from_children();
         mapping
     }
@@ -75,7 +88,13 @@ impl Mapping {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
-        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len, piece: None })
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len, offset, piece: None })
+    }
+
+    /// Returns its place.
+    #[must_use]
+    pub fn area(&self) -> Area {
+        Area { address: self.address(), length: self.len as u64, offset: self.offset }
     }
 
     /// Returns the address of the area, for the kernel.
@@ -197,7 +216,7 @@ impl<T> Clone for Word<T> {
 pub struct Words {
     at: NonNull<AtomicU64>,
     len: usize,
-    _memory: Shared<Mapping>,
+    memory: Shared<Mapping>,
 }
 
 // SAFETY: it is a shared reference to atomics.
@@ -212,7 +231,7 @@ impl Words {
     /// `ENOMEM`.
     pub fn new(memory: Mapping) -> Result<Self, Errno> {
         let (at, len) = (memory.base.cast(), memory.len / 8);
-        Ok(Self { at, len, _memory: Shared::new(memory)? })
+        Ok(Self { at, len, memory: Shared::new(memory)? })
     }
 
     /// Returns `len` bytes of a mapping, from a byte offset on, as words; `None` if they do not all
@@ -223,7 +242,12 @@ impl Words {
         if !len.is_multiple_of(8) || len > memory.len - offset as usize {
             return None;
         }
-        Some(Self { at: at.cast(), len: len / 8, _memory: memory.clone() })
+        Some(Self { at: at.cast(), len: len / 8, memory: memory.clone() })
+    }
+
+    /// Returns the mapping.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.memory
     }
 }
 
@@ -292,6 +316,7 @@ pub fn store_fence() {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::os::fd::AsFd;
     use std::sync::atomic::Ordering::Relaxed;
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -355,6 +380,19 @@ pub(crate) mod tests {
         assert_eq!(mapping.words()[0].load(Relaxed), 7 << 32);
         drop(mapping);
         assert_eq!(word.load(Relaxed), 7);
+    }
+
+    #[test]
+    fn a_mapping_tells_where_others_map_it() {
+        let file = memfd_create("area", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&file, 3 * 4096).expect("memory");
+        let mapping = Mapping::device(file.as_fd(), 4096, 8192).expect("mapped");
+        let Area { address, length, offset } = mapping.area();
+        assert_eq!((address, length, offset), (mapping.address(), 8192, 4096));
+        let other = Mapping::device(file.as_fd(), offset, 8192).expect("mapped");
+        mapping.word32(4).expect("inside").store(7, Relaxed);
+        assert_eq!(other.word32(4).expect("inside").load(Relaxed), 7);
+        assert_eq!(Mapping::anonymous(4096).expect("memory").area().offset, 0);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct RecvQueue {
     ring: Ring,
     /// The index of the next entry.
     next: u32,
+    /// The number of entries that may be outstanding: zero if another poster has the queue.
+    room: u32,
     max_sge: u32,
 }
 
@@ -30,7 +32,8 @@ impl RecvQueue {
     /// Creates an empty queue on `ring`.
     #[must_use]
     pub fn new(ring: Ring, max_sge: u32) -> Self {
-        Self { ring, next: 0, max_sge }
+        let room = ring.size();
+        Self { ring, next: 0, room, max_sge }
     }
 
     /// Returns the set of outstanding requests, which is empty, for the completion queue.
@@ -46,12 +49,23 @@ impl RecvQueue {
         wr_id: u64,
         segments: &[Sge],
     ) -> Result<(), PostError> {
-        if self.next.wrapping_sub(freed) >= self.ring.size() {
-            return Err(PostError::Full);
+        if self.next.wrapping_sub(freed) >= self.room {
+            return Err(self.refusal());
         }
         write_recv(self.ring.entry(self.next), wr_id, segments, self.max_sge)?;
         self.next = self.next.wrapping_add(1);
         Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self) -> PostError {
+        if self.room == 0 { PostError::HandedOver } else { PostError::Full }
+    }
+
+    /// Refuses all further requests, because another poster writes them. Returns the ring.
+    pub(crate) fn hand_over(&mut self) -> &Ring {
+        self.room = 0;
+        &self.ring
     }
 
     /// Returns the words of an entry.
@@ -91,6 +105,7 @@ impl RecvQueue {
 
     /// Continues in a ring that has all outstanding entries. Returns the old one.
     pub(crate) fn continue_in(&mut self, ring: Ring) -> Ring {
+        self.room = ring.size();
         std::mem::replace(&mut self.ring, ring)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use crate::heap::Shared;
-use crate::mapping::{Mapping, Words};
+use crate::mapping::{Area, Mapping, Words};
 
 /// Number and length of a ring's entries, as powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,17 @@ impl Ring {
     pub(crate) fn log_size(&self) -> u8 {
         // CAST: at most 32.
         self.mask.trailing_ones() as u8
+    }
+
+    /// Returns the number of bytes of an entry.
+    pub(crate) fn stride(&self) -> u32 {
+        8 << self.log_words
+    }
+
+    /// Returns the place of the memory that contains the entries, of which the first is at the
+    /// start unless the ring was made by [`Self::within`].
+    pub(crate) fn area(&self) -> Area {
+        self.words.mapping().area()
     }
 
     /// Returns the memory of all entries.

@@ -27,6 +27,8 @@ pub struct SendQueue {
     place: Place,
     /// The index of the next entry.
     next: u32,
+    /// The number of entries that may be outstanding: zero if another poster has the queue.
+    room: u32,
     limits: SendLimits,
     /// The identifiers of the requests, each in the first word of an entry: the ring itself, or
     /// [`posted::room`] if the ring is in the adapter's memory. There the second words are those
@@ -44,7 +46,8 @@ impl SendQueue {
             Place::Guest => ring.clone(),
             Place::Device => posted::room(ring.log_size())?,
         };
-        let mut queue = Self { ring, place, next: 0, limits, ids };
+        let room = ring.size();
+        let mut queue = Self { ring, place, next: 0, room, limits, ids };
         queue.reset();
         Ok(queue)
     }
@@ -83,8 +86,8 @@ impl SendQueue {
         header: &SendHeader,
         payload: Payload<'_>,
     ) -> Result<(&AtomicU64, u64), PostError> {
-        if self.next.wrapping_sub(freed) >= self.ring.size() {
-            return Err(PostError::Full);
+        if self.next.wrapping_sub(freed) >= self.room {
+            return Err(self.refusal());
         }
         let count = payload.count(header.opcode, self.limits)?;
         let header = payload.header(header, count, abi::stamp(self.next));
@@ -99,6 +102,17 @@ impl SendQueue {
         let [first_to @ .., last_to]: &[AtomicU64; SEND_HEADER_WORDS] = head;
         ring::store(first_to, first);
         Ok((last_to, *last))
+    }
+
+    #[cold]
+    fn refusal(&self) -> PostError {
+        if self.room == 0 { PostError::HandedOver } else { PostError::Full }
+    }
+
+    /// Refuses all further requests, because another poster writes them. Returns the ring.
+    pub(crate) fn hand_over(&mut self) -> &Ring {
+        self.room = 0;
+        &self.ring
     }
 
     /// Writes an entry for [`Self::commit`] or [`Self::roll_back`]. Nothing may be pushed until

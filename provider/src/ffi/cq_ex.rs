@@ -139,6 +139,9 @@ unsafe extern "C" fn start_poll(cq: *mut c::ibv_cq_ex, attr: *mut c::ibv_poll_cq
     // SAFETY: valid by libibverbs' promise.
     let (own, mask) = unsafe { (cq::whole(cq.cast()), (*attr).comp_mask) };
     let Some(own) = own.filter(|_| mask == 0) else { return Errno::INVAL.raw_os_error() };
+    if own.queue.is_handed_over() {
+        return Errno::PERM.raw_os_error();
+    }
     // The sample is taken here, because the queue's lock is held from `start_poll` to `end_poll`.
     // While there is nothing to poll, the adapter is not asked for its clock.
     let clocks = match own.polling.reads_day() {

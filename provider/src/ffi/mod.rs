@@ -19,6 +19,7 @@
 //! | [`post`], [`datagram`], [`raw`], [`poll`] | the data path |
 //! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
 //! | [`dv`], [`dv_range`], [`dv_await`], [`dv_stream`], [`dv_connection`] | direct verbs (`vrnicdv.h`) |
+//! | [`dv_handover`] | direct verbs of queues that another poster uses |
 //! | [`ioctl`] | calls into the kernel that libibverbs does not make |
 //!
 //! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
@@ -38,6 +39,7 @@ mod driver;
 mod dv;
 mod dv_await;
 mod dv_connection;
+mod dv_handover;
 mod dv_range;
 mod dv_stream;
 mod environment;

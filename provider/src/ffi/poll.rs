@@ -47,6 +47,9 @@ pub(super) unsafe extern "C" fn poll_cq(
         // SAFETY: the caller's array has `entries` elements, and `index` is less.
         unsafe { completions.add(index).write(work_completion(completion)) };
     });
+    if taken == 0 && queue.is_handed_over() {
+        return -Errno::PERM.raw_os_error();
+    }
     // Not more than `entries`.
     c_int::try_from(taken).unwrap_or(entries)
 }
@@ -128,6 +131,9 @@ fn work_completion(completion: &Completion) -> c::ibv_wc {
 pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut c::ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: live by libibverbs' promise.
     let Some(queue) = (unsafe { cq::own(cq) }) else { return status(Err(Errno::INVAL)) };
+    if queue.is_handed_over() {
+        return status(Err(Errno::PERM));
+    }
     queue.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
     0
 }

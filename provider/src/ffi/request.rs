@@ -26,6 +26,7 @@ const _: () = {
 pub(super) fn errno(error: PostError) -> Errno {
     match error {
         PostError::Full => Errno::NOMEM,
+        PostError::HandedOver => Errno::PERM,
         PostError::Unsupported => Errno::OPNOTSUPP,
         PostError::NoQueue
         | PostError::State

@@ -70,11 +70,13 @@ impl SharedCredits {
     }
 }
 
-/// The queues of a QP that complete to a CQ.
+/// Queues of a QP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Halves {
-    pub(crate) sends: bool,
-    pub(crate) recvs: bool,
+pub struct Halves {
+    /// The send queue.
+    pub sends: bool,
+    /// The receive queue.
+    pub recvs: bool,
 }
 
 impl Halves {

@@ -14,7 +14,8 @@ mod resize;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
@@ -25,15 +26,16 @@ use abi::uverbs::CqResp;
 use abi::{Qpn, Srqn};
 
 use self::consumer::Consumer;
-pub(crate) use self::credits::Halves;
 use self::credits::SHARED;
-pub use self::credits::{Credits, SharedCredits};
+pub use self::credits::{Credits, Halves, SharedCredits};
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
+use crate::handover::{CqHandover, RingPlace};
 use crate::heap::Shared;
 use crate::layout::CqRing;
 use crate::lock::{Guard, Sharing, SpinLock};
 use crate::ring::Ring;
+use crate::send::Place;
 
 /// The event that a consumer asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct CompletionQueue {
     consumer: SpinLock<Consumer>,
     /// Held while the queue changes its size.
     resizing: Mutex<()>,
+    /// Set, under the lock, when another poster consumes the queue.
+    handed_over: AtomicBool,
 }
 
 impl CompletionQueue {
@@ -66,7 +70,7 @@ impl CompletionQueue {
         let door = CqDoorbell::new(uar, response.slot)?.holding(ring.holding.is_some());
         let ring = Ring::new(ring.memory, ring.shape)?;
         let consumer = SpinLock::shared_by(sharing, Consumer::new(ring, door));
-        Ok(Self { consumer, resizing: Mutex::new(()) })
+        Ok(Self { consumer, resizing: Mutex::new(()), handed_over: AtomicBool::new(false) })
     }
 
     /// Takes up to `limit` completions and passes each to `sink` with its position; returns their
@@ -74,6 +78,7 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&self, limit: usize, mut sink: impl FnMut(usize, &Completion)) -> usize {
         let mut consumer = self.consumer.lock();
+        let limit = if self.is_handed_over() { 0 } else { limit };
         let before = consumer.next;
         let mut taken = 0;
         while taken < limit {
@@ -85,6 +90,28 @@ impl CompletionQueue {
             consumer.door.free(consumer.next, consumer.arm);
         }
         taken
+    }
+
+    /// Gives the queue to another poster. From now on this library takes nothing from it, and
+    /// stores nothing in its ring and its doorbell. When this is called again, it returns the same.
+    /// Waits while the queue changes its size.
+    pub fn hand_over(&self) -> CqHandover {
+        let _not_resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let consumer = self.consumer.lock();
+        self.handed_over.store(true, Ordering::Release);
+        let (door, next) = (&consumer.door, consumer.next);
+        CqHandover {
+            bell: door.bell(),
+            ring: RingPlace::of(&consumer.ring, Place::Guest, door.offset(), next),
+            arm: consumer.arm,
+            holding: door.is_holding(),
+        }
+    }
+
+    /// Returns whether another poster consumes the queue.
+    #[inline]
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Relaxed)
     }
 
     /// Returns the state of the queue as the adapter has stored it, or `None` if the adapter is
@@ -105,6 +132,9 @@ impl CompletionQueue {
     #[inline]
     pub fn series(&self) -> Option<(Series<'_>, Completion)> {
         let mut consumer = self.consumer.lock();
+        if self.is_handed_over() {
+            return None;
+        }
         let first = consumer.next;
         let Some(completion) = consumer.poll() else {
             if consumer.next != first {
@@ -123,10 +153,14 @@ impl CompletionQueue {
         Some((Series { consumer, limit }, completion))
     }
 
-    /// Asks for an event of the next completion that cannot be polled yet.
+    /// Asks for an event of the next completion that cannot be polled yet. Has no effect if another
+    /// poster consumes the queue.
     #[inline]
     pub fn arm(&self, notify: Notify) {
         let mut consumer = self.consumer.lock();
+        if self.is_handed_over() {
+            return;
+        }
         let count = (consumer.arm >> ARM_COUNT_SHIFT).wrapping_add(1);
         let kind = match notify {
             Notify::Any => ARM_NEXT,
@@ -153,7 +187,9 @@ impl CompletionQueue {
 
     fn add(&self, number: u32, credits: &Shared<Credits>, halves: Halves) -> Result<(), Errno> {
         let mut consumer = self.consumer.lock();
-        consumer.purge(number);
+        if !self.is_handed_over() {
+            consumer.purge(number);
+        }
         consumer.feeders.insert(number, credits, halves)
     }
 
@@ -177,7 +213,10 @@ impl CompletionQueue {
 
     /// Drops all completions of a QP that are in the ring.
     pub(crate) fn purge(&self, qpn: Qpn) {
-        self.consumer.lock().purge(qpn.get());
+        let mut consumer = self.consumer.lock();
+        if !self.is_handed_over() {
+            consumer.purge(qpn.get());
+        }
     }
 }
 

@@ -26,14 +26,17 @@ impl CompletionQueue {
     /// Continues in `ring`; `command` makes the adapter move there, and returns its `first`.
     ///
     /// # Errors
-    /// The errors of `command`, and `ENOMEM`: the queue is unchanged then. `EIO` if the answer is
-    /// invalid.
+    /// The errors of `command`, `ENOMEM`, and `EPERM` if another poster consumes the queue: it is
+    /// unchanged then. `EIO` if the answer is invalid.
     pub fn resize(
         &self,
         ring: CqRing,
         command: impl FnOnce(CqReq) -> Result<u32, Errno>,
     ) -> Result<(), Errno> {
         let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_handed_over() {
+            return Err(Errno::PERM);
+        }
         // The vector stays as it is.
         let request = ring.request(0, VectorPolicy::Asked);
         let ring = Ring::new(ring.memory, ring.shape)?;

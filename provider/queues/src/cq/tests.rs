@@ -240,3 +240,40 @@ fn each_arm_request_differs_from_the_last() {
     cq.arm(Notify::Any);
     assert_eq!(slot_words(&uar, SLOT).1, ARM_NEXT, "the counter wraps");
 }
+
+#[test]
+fn a_queue_of_another_poster_is_left_alone() {
+    let (cq, uar) = queue(4);
+    let credits = credits();
+    cq.attach(7.into(), &credits, Halves::SENDS).expect("memory");
+    complete(&cq, 0, send_cqe(7, 1, 0));
+    assert_eq!(poll(&cq, 1), [1]);
+    cq.arm(Notify::Any);
+    let taken = cq.hand_over();
+    assert!(cq.is_handed_over());
+    let CqHandover { bell, ring, arm, holding } = taken;
+    assert_eq!((ring.entries, ring.stride, ring.next, ring.freed), (4, 64, 1, 1));
+    assert_eq!((ring.word, bell.bit), (SLOT * 64, 1 << (SLOT / 16)));
+    assert_eq!((bell.number.get(), arm, holding), (2, 1 << ARM_COUNT_SHIFT | ARM_NEXT, false));
+    assert_eq!((ring.memory.length, ring.memory.offset), (256, 0));
+    assert_eq!(ring.memory.address, cq.consumer.lock().ring.entry(0).as_ptr().addr() as u64);
+    take_summary(&uar);
+
+    // Neither an entry, nor the doorbell, nor credits change.
+    complete(&cq, 1, send_cqe(7, 2, 1));
+    assert!(poll(&cq, 4).is_empty() && cq.series().is_none());
+    cq.arm(Notify::Any);
+    cq.purge(7.into());
+    cq.attach(7.into(), &credits, Halves::RECVS).expect("memory");
+    assert_eq!((slot_words(&uar, SLOT), take_summary(&uar)), ((1, arm), 0));
+    assert_eq!(credits.send.load(Ordering::Relaxed), 1);
+    let entry = cq.consumer.lock().ring.entry(1)[1].load(Ordering::Relaxed);
+    assert_eq!(entry & 0xffff_ffff, 7);
+    let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };
+    let ring = CqRing::allocate(8, &limits, &Source::pages(Resource::Cq)).expect("memory");
+    let resized = cq.resize(ring, |_| panic!("the adapter is not asked"));
+    assert_eq!(resized, Err(Errno::PERM));
+    end_life(&uar);
+    assert!(poll(&cq, 4).is_empty(), "not even what a dead adapter has not completed");
+    assert_eq!(cq.hand_over(), taken);
+}

@@ -12,13 +12,16 @@ use vrnic_abi as abi;
 
 use abi::Qpn;
 use abi::connection::RELEASE_WORD;
+use abi::doorbell::RQ_PI;
 use abi::qp::State;
 use abi::sq::Flags;
 use abi::uverbs::QpResp;
 
 pub use self::batch::{RecvBatch, SendBatch, StagedSends};
-use crate::cq::{CompletionQueue, Credits, Halves};
+pub use crate::cq::Halves;
+use crate::cq::{CompletionQueue, Credits};
 use crate::doorbell::{QpDoorbell, Uar};
+use crate::handover::{QpHandover, RingPlace};
 use crate::heap::Shared;
 use crate::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
 use crate::lock::{Sharing, SpinLock};
@@ -170,6 +173,34 @@ impl QueuePair {
     pub fn stage(&self) -> Option<StagedSends<'_>> {
         let queue = self.send.as_ref()?.lock();
         Some(StagedSends::new(self, queue))
+    }
+
+    /// Gives these queues to another poster. From now on this library posts nothing to them; a
+    /// request fails with [`PostError::HandedOver`]. When this is called again, it returns the
+    /// same, unless the QP was reset meanwhile: then both indices are zero.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no queue to hand over, or if the QP has a TCP connection that carries
+    /// bytes.
+    pub fn hand_over(&self, queues: Halves) -> Result<QpHandover, Errno> {
+        let missing = queues.sends && self.send.is_none() || queues.recvs && self.recv.is_none();
+        if missing || self.recvs_ring || queues == Halves::default() {
+            return Err(Errno::INVAL);
+        }
+        let send = self.send.as_ref().filter(|_| queues.sends).map(|queue| {
+            let mut queue = queue.lock();
+            let (place, next) = (queue.place(), queue.producer());
+            let ring = RingPlace::of(queue.hand_over(), place, self.door.offset(), next);
+            RingPlace { freed: self.credits.send.load(Ordering::Acquire), ..ring }
+        });
+        let recv = self.recv.as_ref().filter(|_| queues.recvs).map(|queue| {
+            let mut queue = queue.lock();
+            let (word, next) = (self.door.offset() + RQ_PI, queue.producer());
+            let ring = RingPlace::of(queue.hand_over(), Place::Guest, word, next);
+            RingPlace { freed: self.credits.recv.load(Ordering::Acquire), ..ring }
+        });
+        let (qpn, header, bell) = (self.qpn, self.wqe_header, self.door.bell());
+        Ok(QpHandover { qpn, header, bell, send, recv })
     }
 
     /// Returns whether sends may be posted.

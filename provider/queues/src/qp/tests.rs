@@ -271,3 +271,55 @@ fn only_a_queues_own_half_is_flushed_there_and_nothing_after_its_end() {
     end_life(&uar);
     assert_eq!(polled(&cq), []);
 }
+
+#[test]
+fn queues_of_another_poster_take_no_requests() {
+    for policy in [SqPolicy::Guest, SqPolicy::Device] {
+        let bench = bench(policy, false);
+        let Bench { qp, cq, uar } = &bench;
+        qp.entered(State::Rts);
+        post(qp, 2).expect("room");
+        complete(cq, 0, send_cqe(QPN, 0, 0));
+        assert_eq!(cq.poll(1, |_, _| ()), 1);
+        take_summary(uar);
+        let taken = qp.hand_over(Halves::SENDS).expect("it has one");
+        let ring = taken.send.expect("handed over");
+        assert_eq!((ring.entries, ring.stride, ring.next, ring.freed), (4, 64, 2, 1));
+        assert_eq!((ring.place == Place::Device), (policy == SqPolicy::Device));
+        assert_eq!((ring.word, taken.bell.bit, taken.recv), (SLOT * 64, 1 << (SLOT / 16), None));
+        assert_eq!((taken.qpn.get(), taken.header), (QPN, WqeHeader::Connected));
+
+        let before = slot_words(uar, SLOT);
+        assert_eq!(post(qp, 1), Err(PostError::HandedOver));
+        let mut staged = qp.stage().expect("it has a send queue");
+        let data = Payload::Plain(Data::Segments(&[]));
+        assert_eq!(staged.push(header(9), data), Err(PostError::HandedOver));
+        staged.post();
+        assert_eq!((slot_words(uar, SLOT), take_summary(uar)), (before, 0));
+        qp.recvs().expect("ready").push(1, &[]).expect("the other queue goes on");
+
+        let taken = qp.hand_over(Halves { sends: true, recvs: true }).expect("it has both");
+        let recv = taken.recv.expect("handed over");
+        assert_eq!((recv.word, recv.next, recv.freed), (SLOT * 64 + 4, 1, 0));
+        assert_eq!((recv.entries, recv.stride), (2, 32));
+        assert_eq!(qp.recvs().expect("ready").push(2, &[]), Err(PostError::HandedOver));
+
+        // The adapter begins at zero again, and the library still posts nothing.
+        qp.entered(State::Reset);
+        qp.entered(State::Rts);
+        assert_eq!(post(qp, 1), Err(PostError::HandedOver));
+        let ring = qp.hand_over(Halves::SENDS).expect("again").send.expect("handed over");
+        assert_eq!((ring.next, ring.freed), (0, 0));
+    }
+}
+
+#[test]
+fn there_must_be_a_queue_to_hand_over() {
+    let toe = QpExtras { toe: true, ..QpExtras::default() };
+    let stream = bench_of(SqPolicy::Guest, false, toe);
+    assert_eq!(stream.qp.hand_over(Halves::SENDS), Err(Errno::INVAL));
+    let plain = bench(SqPolicy::Guest, false);
+    assert_eq!(plain.qp.hand_over(Halves::default()), Err(Errno::INVAL));
+    plain.qp.entered(State::Rts);
+    post(&plain.qp, 1).expect("nothing was handed over");
+}

@@ -34,6 +34,9 @@ pub enum PostError {
     /// All entries of the queue are in use.
     #[error("the queue is full")]
     Full,
+    /// Another poster has the queue.
+    #[error("the queue was handed over to another poster")]
+    HandedOver,
     /// The queue pair has no such queue.
     #[error("the queue pair has no such queue")]
     NoQueue,
