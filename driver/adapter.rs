@@ -333,6 +333,11 @@ impl<'a> Adapter<'a> {
         self.uar_bar_area(offset, length, SQ_MEMORY_OFFSET + SQ_MEMORY_LEN)
     }
 
+    /// Returns whether the adapter has blocks of packet memory.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.blocks.is_some()
+    }
+
     /// Returns the bytes of device memory that programs can use, used or not.
     pub(crate) fn device_memory(&self) -> u64 {
         let blocks = if self.blocks.is_some() { WINDOW_LEN.into() } else { 0 };

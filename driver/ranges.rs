@@ -18,23 +18,39 @@ use crate::{hw::p2p::PeerMemory, quota::Counted, rdma::mmap::Keeps};
 /// one, its queue pair is being destroyed, or a process still has it mapped.
 const HELD: u32 = NONE - 1;
 
+/// The blocks of the adapter that processes may have at a time, all of them together. The others
+/// are left to kernel clients.
+const BLOCKS_OF_PROCESSES: usize = RANGES as usize / 2;
+
+/// The packet memory of a process's range.
+enum Packets {
+    /// Device memory of the process. It stays allocated until nothing can be moved into it by the
+    /// range.
+    Memory {
+        /// Dropped with the rest.
+        _memory: Arc<Counted<PeerMemory>>,
+    },
+    /// A block of the adapter, which may have been given back already.
+    Block,
+}
+
 /// The queue pairs that have the ranges.
 #[pin_data]
 pub(crate) struct Ranges {
     /// By the number of the range: the number of a queue pair, [`HELD`], or [`NONE`] for a free
     /// range.
     owners: [Atomic<u32>; RANGES as usize],
-    /// Device memory of processes in which ranges have their packet memory. It stays allocated
-    /// until nothing can be moved into it by the range.
+    /// The packet memory of processes' ranges, from the time at which they are armed until they are
+    /// armed again or retired.
     #[pin]
-    memory: Mutex<KVec<(RangeNumber, Arc<Counted<PeerMemory>>)>>,
+    packets: Mutex<KVec<(RangeNumber, Packets)>>,
 }
 
 impl Ranges {
     /// Creates a list in which all ranges are free.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let owners = [const { Atomic::new(NONE) }; RANGES as usize];
-        let new = pin_init!(Self { owners, memory <- new_mutex!(KVec::new(), "vrnic::Ranges") });
+        let new = pin_init!(Self { owners, packets <- new_mutex!(KVec::new(), "vrnic::Ranges") });
         Arc::pin_init(new, GFP_KERNEL)
     }
 
@@ -71,7 +87,7 @@ impl Ranges {
 
     /// Runs `run`, which checks the owner of a range, while no process can give a range back.
     pub(crate) fn locked<R>(&self, run: impl FnOnce() -> Result<R>) -> Result<R> {
-        let _memory = self.memory.lock();
+        let _packets = self.packets.lock();
         run()
     }
 
@@ -84,7 +100,7 @@ impl Ranges {
         qpn: Qpn,
         end: impl FnOnce() -> Result,
     ) -> Result {
-        let mut kept = self.memory.lock();
+        let mut kept = self.packets.lock();
         end()?;
         if self.replace(range, qpn, HELD) {
             kept.retain(|(of, _)| *of != range);
@@ -111,7 +127,7 @@ impl Ranges {
 
     /// Frees the packet memory of a range that is held.
     pub(crate) fn forget_memory(&self, range: RangeNumber) {
-        self.memory.lock().retain(|(of, _)| *of != range);
+        self.packets.lock().retain(|(of, _)| *of != range);
     }
 
     /// Arms a range by `arm`, which checks the owner. The range keeps the device memory until it is
@@ -122,11 +138,37 @@ impl Ranges {
         memory: Arc<Counted<PeerMemory>>,
         arm: impl FnOnce() -> Result,
     ) -> Result {
-        let mut kept = self.memory.lock();
+        let packets = Packets::Memory { _memory: memory };
+        Self::keep(&mut self.packets.lock(), range, packets, arm)
+    }
+
+    /// Arms a range of a process for a transfer through a block by `arm`, which checks the owner.
+    /// The block counts as one of processes until the range is armed again or retired.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if processes have as many blocks as they may have, and the errors of `arm`.
+    pub(crate) fn arm_through(&self, range: RangeNumber, arm: impl FnOnce() -> Result) -> Result {
+        let mut kept = self.packets.lock();
+        let of_others =
+            |kept: &&(RangeNumber, Packets)| kept.0 != range && matches!(kept.1, Packets::Block);
+        if kept.iter().filter(of_others).count() >= BLOCKS_OF_PROCESSES {
+            return Err(ENOSPC);
+        }
+        Self::keep(&mut kept, range, Packets::Block, arm)
+    }
+
+    /// Arms a range by `arm`, and keeps its packet memory in place of the one before.
+    fn keep(
+        kept: &mut KVec<(RangeNumber, Packets)>,
+        range: RangeNumber,
+        packets: Packets,
+        arm: impl FnOnce() -> Result,
+    ) -> Result {
         kept.reserve(1, GFP_KERNEL)?;
         arm()?;
         kept.retain(|(of, _)| *of != range);
-        Ok(kept.push((range, memory), GFP_KERNEL)?)
+        Ok(kept.push((range, packets), GFP_KERNEL)?)
     }
 
     fn owner(&self, range: RangeNumber) -> Option<&Atomic<u32>> {

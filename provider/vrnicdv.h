@@ -528,14 +528,38 @@ enum vrnicdv_transfer_flags {
 	 * been. Else it is moved in the window, and the adapter counts the bytes.
 	 */
 	VRNICDV_TRANSFER_MAPPED = 1 << 1,
+	/*
+	 * The packet memory is a block of the adapter. Work requests name the range by vrnicdv_range_sge(), and
+	 * vrnicdv_post_transfer() follows them. Not with VRNICDV_TRANSFER_MAPPED.
+	 */
+	VRNICDV_TRANSFER_BLOCK = 1 << 2,
 };
+
+enum vrnicdv_keys {
+	/* The local key of all ranges. */
+	VRNICDV_RANGE_LKEY = 0xd1,
+};
+
+/* Returns a segment of a range that is armed for a transfer through a block. */
+static inline struct ibv_sge vrnicdv_range_sge(const struct vrnicdv_range *range, uint32_t offset, uint32_t length)
+{
+	struct ibv_sge sge;
+
+	sge.addr = (uint64_t)range->number * 4096 + offset;
+	sge.length = length;
+	sge.lkey = VRNICDV_RANGE_LKEY;
+	return sge;
+}
 
 /* The parameters that a range is armed with. */
 struct vrnicdv_transfer {
-	/* The packet memory: device memory of the queue pair's context, and the first byte in it. */
+	/*
+	 * The packet memory: device memory of the queue pair's context, and the first byte in it. NULL and zero
+	 * with VRNICDV_TRANSFER_BLOCK.
+	 */
 	struct ibv_dm *dm;
 	uint64_t offset;
-	/* Bytes: from 1 to 4096, or to 16 MiB if it is mapped. */
+	/* Bytes: from 1 to 4096, or to 16 MiB if it is mapped, or a READ through a block. */
 	uint32_t length;
 	/* Milliseconds until it fails, 1 to 60000. */
 	uint32_t time_limit_ms;

@@ -98,6 +98,8 @@ bitflags! {
         const NULL_KEY = 1 << 17;
         /// [`QpReqFlags::BLOCK_LOOPBACK`], of the device.
         const BLOCK_LOOPBACK = 1 << 18;
+        /// [`RangeReq::packet_memory`].
+        const RANGE_BLOCKS = 1 << 19;
     }
 }
 
@@ -390,8 +392,9 @@ pub struct RangeReq {
     pub direction: u8,
     /// A [`crate::direct::Notice`].
     pub notice: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// A [`crate::direct::PacketMemory`], for [`RangeOp::Arm`]: an address, which is that of the
+    /// device memory, or a free block, without device memory and offset.
+    pub packet_memory: u8,
     /// The range, but for [`RangeOp::Get`].
     pub range: RangeNumber,
     /// Offset of the first byte in the device memory.

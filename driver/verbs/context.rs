@@ -96,6 +96,7 @@ fn answer(
     features.set(Features::NULL_KEY, caps.has(DeviceFeatures::NULL_KEY));
     features.set(Features::BLOCK_LOOPBACK, caps.has(DeviceFeatures::BLOCK_LOOPBACK));
     features.set(Features::SPREADS, ctx.has_work_queues());
+    features.set(Features::RANGE_BLOCKS, ctx.adapter.has_blocks());
     let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
     features.set(Features::TOE, iwarp);
     features.set(Features::START_RDMA, iwarp);

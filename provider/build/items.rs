@@ -20,6 +20,6 @@ pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device
     ibv_(wq_(type|init_attr_mask|attr_mask|state)|rx_hash_function_flags)|\
     ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|cq_state|tag_form|mem_flags)|\
     vrnicdv_(rdma_attr|rdma_flags|connection|connection_status|connection_events)|\
-    vrnicdv_(range|range_state|transfer|transfer_flags|await)|\
+    vrnicdv_(range|range_state|transfer|transfer_flags|await|keys)|\
     vrnicdv_(area|doorbell|ring|qp_layout|cq_layout|queues|words|place|header|opcode|wqe_flags|wqe|sge|recv_wqe|cqe)|\
     ib_uverbs_(ioctl_hdr|attr)|uverbs_(default_objects|methods_device|attrs_query_context_attr_ids)";

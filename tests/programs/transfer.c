@@ -12,8 +12,8 @@
 #include "client.h"
 
 enum {
-	/* vendor_err of a TRANSFER that failed (docs/adapter.md). */
-	FOREIGN = 3, OVERRUN = 12, SHORT = 13, EARLY = 14, ENDED = 15,
+	/* vendor_err of a work request that failed (docs/adapter.md). */
+	INVALID = 1, FOREIGN = 3, BOUNDS = 5, DIRECTION = 6, OVERRUN = 12, SHORT = 13, EARLY = 14, ENDED = 15,
 };
 
 static int try_arm(struct client *client, uint64_t offset, uint32_t length, uint32_t limit_ms, uint32_t flags)
@@ -48,6 +48,40 @@ static void post_message(struct client *client, enum ibv_wr_opcode opcode, uint3
 	expect(ibv_post_send(client->side.qp, &wr, &bad), 0, "ibv_post_send");
 }
 
+static int try_block(struct client *client, uint32_t length, uint32_t flags)
+{
+	struct vrnicdv_transfer transfer = {
+		.length = length, .time_limit_ms = 10000, .flags = flags | VRNICDV_TRANSFER_BLOCK,
+	};
+
+	return vrnicdv_arm_range(client->range, &transfer);
+}
+
+/* Arms the range with a block of the adapter as its packet memory. */
+static void arm_block(struct client *client, uint32_t length, uint32_t flags)
+{
+	expect(try_block(client, length, flags), 0, "vrnicdv_arm_range with a block");
+}
+
+/* A message out of, or into, the first bytes of the range; the server's bytes begin at an offset. */
+static void post_through(struct client *client, enum ibv_wr_opcode opcode, uint32_t length, uint32_t offset)
+{
+	struct ibv_sge sge = vrnicdv_range_sge(client->range, 0, length);
+	struct ibv_send_wr wr = {
+		.wr_id = 2, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1,
+		.wr.rdma = { .remote_addr = client->side.peer.at + offset, .rkey = client->side.peer.key },
+	}, *bad;
+
+	expect(ibv_post_send(client->side.qp, &wr, &bad), 0, "ibv_post_send");
+}
+
+/* A processor's loads. */
+static void load(struct client *client, unsigned char *to, int length)
+{
+	for (int at = 0; at < length; at += 8)
+		*(uint64_t *)(to + at) = *(volatile uint64_t *)(client->range->window + at);
+}
+
 /* A processor's stores: one after the other, each a burst of its own. */
 static void store(struct client *client, int length, int seed)
 {
@@ -69,15 +103,20 @@ static void state(struct client *client, uint32_t count, int pci, int adapter)
 	}
 }
 
-/* Waits until the data of a READ can be loaded. */
-static void opens(struct client *client)
+/* Waits until data of a READ can be loaded, of which so much has been loaded. */
+static void opens_at(struct client *client, uint32_t loaded)
 {
 	struct vrnicdv_range_state found;
 
 	do
 		expect(vrnicdv_query_range(client->range, &found), 0, "vrnicdv_query_range");
 	while (!found.pci_valid && found.adapter_valid);
-	state(client, 0, 1, 0);
+	state(client, loaded, 1, 0);
+}
+
+static void opens(struct client *client)
+{
+	opens_at(client, 0);
 }
 
 /* A load before the data has come is answered without delay, and fails the transfer. */
@@ -129,8 +168,7 @@ static void counted(void)
 		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
 		opens(&client);
 		unsigned char found[RANGE];
-		for (int at = 0; at < RANGE; at += 8)
-			*(uint64_t *)(found + at) = *(volatile uint64_t *)(client.range->window + at);
+		load(&client, found, RANGE);
 		completion(&client.side, 1, IBV_WC_SUCCESS, 0);
 		check(found, RANGE, 100 + round, "what was loaded");
 	}
@@ -234,6 +272,142 @@ static void marked(void)
 	close_client(&client);
 }
 
+/* Blocks of the adapter: WRITEs that name the range, before their bytes are there, and READs. */
+static void blocks(void)
+{
+	struct client client = make_client();
+	unsigned char found[RANGE];
+	struct ibv_wc wc;
+
+	for (int round = 1; round <= 3; round++) {
+		arm_block(&client, 1000, VRNICDV_TRANSFER_WRITE);
+		post_through(&client, IBV_WR_RDMA_WRITE, 1000, 0);
+		post_transfer(&client);
+		store(&client, 999, round);
+		state(&client, 999, 1, 0);
+		need(ibv_poll_cq(client.side.cq, 1, &wc) == 0, "waiting for the last byte");
+		((volatile unsigned char *)client.range->window)[999] = pattern(999, round);
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+		check(exchange(&client.side, 100 + round), 1000, round, "what the server got");
+		arm_block(&client, RANGE, 0);
+		post_through(&client, IBV_WR_RDMA_READ, RANGE, 0);
+		post_transfer(&client);
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+		opens(&client);
+		load(&client, found, RANGE);
+		completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+		check(found, RANGE, 100 + round, "what was loaded");
+	}
+	close_client(&client);
+}
+
+/* READs hand their data over in pieces, at one place: each comes when the one before has been loaded. */
+static void pieces(void)
+{
+	enum { PIECE = 1024, COUNT = 5 };
+	struct client client = make_client();
+	unsigned char found[COUNT * PIECE];
+
+	exchange(&client.side, 70);
+	arm_block(&client, COUNT * PIECE, 0);
+	for (int nth = 0; nth < COUNT; nth++)
+		post_through(&client, IBV_WR_RDMA_READ, PIECE, nth * PIECE);
+	post_transfer(&client);
+	for (int nth = 0; nth < COUNT; nth++) {
+		opens_at(&client, nth * PIECE);
+		load(&client, found + nth * PIECE, PIECE);
+		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+	}
+	completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+	check(found, COUNT * PIECE, 70, "what was loaded");
+	close_client(&client);
+}
+
+/* A work request through a range that fails. The server's memory is as it was. */
+static void fails_through(struct client *client, uint32_t length, uint32_t cause)
+{
+	exchange(&client->side, 50);
+	post_through(client, IBV_WR_RDMA_WRITE, length, 0);
+	completion(&client->side, 2, IBV_WC_LOC_PROT_ERR, cause);
+	check(exchange(&client->side, 100), LENGTH, 50, "the server's unchanged memory");
+	close_client(client);
+}
+
+/* A work request names bytes of its own queue pair's ranges alone, and only through a block. */
+static void blocks_failed(void)
+{
+	struct client client = make_client(), other = make_client();
+
+	arm_block(&client, 100, VRNICDV_TRANSFER_WRITE);
+	store(&client, 100, 1);
+	struct vrnicdv_range *own = other.range;
+	other.range = client.range;
+	exchange(&other.side, 50);
+	post_through(&other, IBV_WR_RDMA_WRITE, 100, 0);
+	completion(&other.side, 2, IBV_WC_LOC_PROT_ERR, FOREIGN);
+	check(exchange(&other.side, 100), LENGTH, 50, "the server's unchanged memory");
+	other.range = own;
+	close_client(&other);
+	post_through(&client, IBV_WR_RDMA_WRITE, 100, 0);
+	post_transfer(&client);
+	completion(&client.side, 2, IBV_WC_SUCCESS, 0);
+	completion(&client.side, 1, IBV_WC_SUCCESS, 0);
+	check(exchange(&client.side, 1), 100, 1, "what the server got");
+	/* The transfer has ended. */
+	fails_through(&client, 100, INVALID);
+	client = make_client();
+	arm(&client, 100, 10000, VRNICDV_TRANSFER_WRITE);
+	fails_through(&client, 100, INVALID);
+	client = make_client();
+	arm_block(&client, 100, VRNICDV_TRANSFER_WRITE);
+	fails_through(&client, 101, BOUNDS);
+	client = make_client();
+	arm_block(&client, 100, 0);
+	fails_through(&client, 100, DIRECTION);
+	/* What a block had before is not seen. */
+	client = make_client();
+	arm_block(&client, RANGE, 0);
+	need(*(volatile uint64_t *)client.range->window == UINT64_MAX, "a load of data that has not come");
+	post_transfer(&client);
+	completion(&client.side, 1, IBV_WC_MW_BIND_ERR, EARLY);
+	close_client(&client);
+}
+
+/* Processes have half of the blocks, whatever their contexts. */
+static void quota(void)
+{
+	enum { EACH = 4, CLIENTS = 4, BLOCKS = 16 };
+	struct client clients[CLIENTS], other;
+	struct vrnicdv_range *held[BLOCKS];
+	int count = 0;
+
+	for (int nth = 0; nth < CLIENTS; nth++) {
+		clients[nth] = make_client();
+		for (int each = 0; each < EACH; each++) {
+			if (each > 0)
+				clients[nth].range = vrnicdv_alloc_range(clients[nth].side.qp);
+			need(clients[nth].range != NULL, "vrnicdv_alloc_range");
+			arm_block(&clients[nth], 100, VRNICDV_TRANSFER_WRITE);
+			held[count++] = clients[nth].range;
+		}
+		clients[nth].range = NULL;
+	}
+	other = make_client();
+	expect(try_block(&other, 100, VRNICDV_TRANSFER_WRITE), ENOSPC, "more blocks than processes may have");
+	arm(&other, 100, 10000, VRNICDV_TRANSFER_WRITE);
+	expect(vrnicdv_free_range(other.range), 0, "vrnicdv_free_range");
+	other.range = vrnicdv_alloc_range(other.side.qp);
+	need(other.range != NULL, "vrnicdv_alloc_range");
+	expect(vrnicdv_free_range(held[--count]), 0, "vrnicdv_free_range");
+	arm_block(&other, 100, VRNICDV_TRANSFER_WRITE);
+	close_client(&other);
+	while (count--)
+		expect(vrnicdv_free_range(held[count]), 0, "vrnicdv_free_range");
+	for (int nth = 0; nth < CLIENTS; nth++)
+		close_client(&clients[nth]);
+}
+
 /* Tests that the kernel refuses invalid calls. */
 static void refused(void)
 {
@@ -248,7 +422,16 @@ static void refused(void)
 	expect(try_arm(&client, UINT64_MAX - 10, 11, 100, 0), EINVAL, "an offset that wraps");
 	expect(try_arm(&client, 0, 1, 0, 0), EINVAL, "no time");
 	expect(try_arm(&client, 0, 1, 60001, 0), EINVAL, "too much time");
-	expect(try_arm(&client, 0, 1, 100, 1 << 2), EINVAL, "an unknown flag");
+	expect(try_arm(&client, 0, 1, 100, 1 << 3), EINVAL, "an unknown flag");
+	expect(try_arm(&client, 0, 1, 100, VRNICDV_TRANSFER_BLOCK), EINVAL, "a block and device memory");
+	expect(try_block(&client, 1, VRNICDV_TRANSFER_MAPPED), EINVAL, "a block that is mapped");
+	expect(try_block(&client, 0, 0), EINVAL, "no bytes of a block");
+	expect(try_block(&client, RANGE + 1, VRNICDV_TRANSFER_WRITE), EINVAL, "more than a block");
+	expect(try_block(&client, (16 << 20) + 1, 0), EINVAL, "more than a READ through a block may have");
+	struct vrnicdv_transfer bad = { .length = 1, .time_limit_ms = 100, .offset = 1, .flags = VRNICDV_TRANSFER_BLOCK };
+	expect(vrnicdv_arm_range(client.range, &bad), EINVAL, "an offset in a block");
+	bad = (struct vrnicdv_transfer){ .length = 1, .time_limit_ms = 100 };
+	expect(vrnicdv_arm_range(client.range, &bad), EINVAL, "no packet memory");
 	forged.number = client.range->number + 1;
 	expect(vrnicdv_query_range(&forged, &found), EINVAL, "a range without an owner");
 	forged.number = 1000;
@@ -397,7 +580,10 @@ static void hold(void)
 	struct client client = make_client();
 
 	for (int nth = 0; nth < 3; nth++) {
-		arm(&client, 100, 60000, VRNICDV_TRANSFER_WRITE);
+		if (nth == 0)
+			arm_block(&client, 100, VRNICDV_TRANSFER_WRITE);
+		else
+			arm(&client, 100, 60000, VRNICDV_TRANSFER_WRITE);
 		post_transfer(&client);
 		client.range = vrnicdv_alloc_range(client.side.qp);
 		need(client.range != NULL, "vrnicdv_alloc_range");
@@ -414,7 +600,8 @@ static const struct {
 } CASES[] = {
 	{ "early", early, false }, { "counted", counted, false }, { "mapped", mapped, false },
 	{ "mapped_read", mapped_read, false }, { "marked", marked, false }, { "refused", refused, false },
-	{ "failed", failed, false }, { "freed", freed, false }, { "foreign", foreign, false },
+	{ "blocks", blocks, false }, { "pieces", pieces, false }, { "blocks_failed", blocks_failed, false },
+	{ "quota", quota, false }, { "failed", failed, false }, { "freed", freed, false }, { "foreign", foreign, false },
 	{ "hold", hold, true },
 };
 

@@ -24,6 +24,16 @@ pub struct Range {
     pub number: u32,
 }
 
+impl Range {
+    /// Returns a segment (`struct ibv_sge`) of a range that is armed for a transfer through a
+    /// block.
+    #[must_use]
+    pub fn segment(&self, offset: u32, length: u32) -> abi::sq::Sge {
+        let addr = u64::from(self.number) * u64::from(abi::direct::RANGE_LEN) + u64::from(offset);
+        abi::sq::Sge { addr: addr.into(), length: length.into(), lkey: abi::Key::WINDOW }
+    }
+}
+
 bitflags! {
     /// The way in which the data of a transfer is moved.
     #[repr(transparent)]
@@ -34,6 +44,9 @@ bitflags! {
         /// The data is moved in the device memory itself, and [`Transfers::range_done`] reports the
         /// end. Otherwise it is moved in the window, and the adapter counts the bytes.
         const MAPPED = 1 << 1;
+        /// The packet memory is a block of the adapter. Work requests name the range by
+        /// [`Range::segment`], and [`Transfers::post_transfer`] follows them.
+        const BLOCK = 1 << 2;
     }
 }
 
@@ -41,11 +54,12 @@ bitflags! {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Transfer {
-    /// The packet memory, a `struct ibv_dm` of the queue pair's context.
+    /// The packet memory, a `struct ibv_dm` of the queue pair's context. Null with
+    /// [`TransferFlags::BLOCK`].
     pub dm: *mut c_void,
     /// The first byte in it.
     pub offset: u64,
-    /// Bytes: from 1 to 4,096, or to 16 MiB if it is mapped.
+    /// Bytes: from 1 to 4,096, or to 16 MiB if it is mapped, or a READ through a block.
     pub length: u32,
     /// Milliseconds until it fails, 1 to 60,000.
     pub time_limit_ms: u32,

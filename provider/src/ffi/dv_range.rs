@@ -4,7 +4,8 @@
 use std::ffi::c_int;
 
 use rustix::io::Errno;
-use vrnic_abi::direct::{Direction, MAPPED_LEN_MAX, Notice, RANGE_LEN};
+use vrnic_abi::Key;
+use vrnic_abi::direct::{Direction, MAPPED_LEN_MAX, Notice, PacketMemory, RANGE_LEN};
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uverbs::{Features, RangeOp, RangeReq, RangeResp, range_mmap};
 use vrnic_queues::mapping::Mapping;
@@ -19,6 +20,8 @@ type Range = Object<c::vrnicdv_range, Mapping>;
 
 /// The header has the same limits as the adapter.
 const _: () = assert!(RANGE_LEN == 4096 && MAPPED_LEN_MAX == 16 << 20);
+/// The header has the key of ranges.
+const _: () = assert!(Key::WINDOW.get() == c::VRNICDV_RANGE_LKEY);
 
 /// `vrnicdv_alloc_range`.
 ///
@@ -92,9 +95,15 @@ pub(super) unsafe extern "C" fn vrnicdv_arm_range(
 /// # Safety
 /// The requirements of [`vrnicdv_arm_range`] apply.
 unsafe fn arm(range: &c::vrnicdv_range, transfer: &c::vrnicdv_transfer) -> Result<(), Errno> {
-    const KNOWN: u32 = c::VRNICDV_TRANSFER_WRITE | c::VRNICDV_TRANSFER_MAPPED;
-    if transfer.flags & !KNOWN != 0 || transfer.dm.is_null() {
+    const KNOWN: u32 =
+        c::VRNICDV_TRANSFER_WRITE | c::VRNICDV_TRANSFER_MAPPED | c::VRNICDV_TRANSFER_BLOCK;
+    let by_block = transfer.flags & c::VRNICDV_TRANSFER_BLOCK != 0;
+    if transfer.flags & !KNOWN != 0 || transfer.dm.is_null() != by_block {
         return Err(Errno::INVAL);
+    }
+    if by_block {
+        // SAFETY: the caller passes a range whose queue pair is live, as is its context.
+        unsafe { Context::of((*range.qp).context) }?.needs(Features::RANGE_BLOCKS)?;
     }
     let write = transfer.flags & c::VRNICDV_TRANSFER_WRITE != 0;
     let mapped = transfer.flags & c::VRNICDV_TRANSFER_MAPPED != 0;
@@ -103,13 +112,16 @@ unsafe fn arm(range: &c::vrnicdv_range, transfer: &c::vrnicdv_transfer) -> Resul
         // CAST: the numbers of small enums.
         direction: if write { Direction::Write } else { Direction::Read } as u8,
         notice: if mapped { Notice::Mapped } else { Notice::Counted } as u8,
+        // CAST: the numbers of a small enum.
+        packet_memory: if by_block { PacketMemory::FreeBlock } else { PacketMemory::Address } as u8,
         offset: transfer.offset.into(),
         length: transfer.length.into(),
         time_limit_ms: transfer.time_limit_ms.into(),
         ..RangeReq::default()
     };
+    let memory = (!by_block).then_some(transfer.dm);
     // SAFETY: the caller passes a range whose queue pair is live, and live device memory.
-    unsafe { ask(range.qp, Some(transfer.dm), RangeOp::Arm, request) }.map(drop)
+    unsafe { ask(range.qp, memory, RangeOp::Arm, request) }.map(drop)
 }
 
 /// `vrnicdv_query_range`.

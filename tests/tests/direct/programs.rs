@@ -10,13 +10,17 @@ use super::ranges::no_ranges;
 use super::{MEMORY, number};
 
 /// The cases of `vrnic_transfer`.
-const CASES: [&str; 9] = [
+const CASES: [&str; 13] = [
     "early",
     "counted",
     "mapped",
     "mapped_read",
     "marked",
     "refused",
+    "blocks",
+    "pieces",
+    "blocks_failed",
+    "quota",
     "failed",
     "freed",
     "foreign",
@@ -60,6 +64,10 @@ pub(super) fn killed(pair: &mut Pair) -> Result<()> {
         ensure!(held.lines().count() == 4, "the process holds:\n{held}");
         stop(process)?;
         settles(&pair.a, "! grep -q . /sys/kernel/debug/vrnic-*/ranges", 10)?;
+        // So is its block.
+        let quota = format!("vrnic_transfer {} quota", pair.b.ip());
+        let text = pair.a.check(&quota, SHORT_TIMEOUT)?;
+        ensure!(text.contains("quota: good"), "{text}");
         stop(server).map(drop)
     })
 }
