@@ -326,7 +326,7 @@ impl<H: Host> Adapter<H> {
     /// the control thread, and holds no guest memory.
     pub(crate) fn drain(&self) {
         self.host().drain();
-        self.host().wait_for_writes();
+        self.host().wait_for_transfers();
     }
 
     fn count_downed(&self, change: Change) {

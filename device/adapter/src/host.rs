@@ -235,10 +235,10 @@ pub trait GuestMemory {
     /// of any adapter.
     fn drain(&self);
 
-    /// Waits until no bytes of accesses that were made earlier are on their way to guest memory
-    /// ([`HeldMemory::attend`]), which takes a bounded time. The caller is neither a worker nor a
-    /// thread that serves the VMM, and holds no memory.
-    fn wait_for_writes(&self) {}
+    /// Waits until no bytes of accesses that were made earlier are on their way to or from guest
+    /// memory ([`HeldMemory::attend`]), which takes a bounded time. The caller is neither a worker
+    /// nor a thread that serves the VMM, and holds no memory.
+    fn wait_for_transfers(&self) {}
 
     /// Returns the time after which the host has probably moved all bytes that it moves now, or
     /// zero if there are none.

@@ -194,9 +194,9 @@ impl GuestMemory for VfioHost {
         self.dma.drain();
     }
 
-    fn wait_for_writes(&self) {
+    fn wait_for_transfers(&self) {
         if let Some(behind) = self.dma.behind() {
-            behind.wait_for_write();
+            behind.wait_for_transfers();
         }
     }
 

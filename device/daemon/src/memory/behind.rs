@@ -108,8 +108,8 @@ struct State {
     queue: VecDeque<(u64, u64)>,
     /// The number of the next transfer.
     next: u64,
-    /// True while a write is with the VMM.
-    writing: bool,
+    /// The transfer that is with the VMM.
+    running: Option<u64>,
     /// The number of times that all transfers have been ended.
     epoch: u64,
     /// True when the thread must end.
@@ -308,20 +308,20 @@ impl Behind {
         state.remove_handed_over();
     }
 
-    /// Removes the writes that wait, which their askers start again if they still need them. Then
-    /// waits until what was handed over has been written, for a limited time, and until the write
-    /// that is with the VMM has ended, or all transfers have been ended.
-    pub fn wait_for_write(&self) {
+    /// Removes the reads and writes that wait, which their askers start again if they still need
+    /// them. Then waits until what was handed over has been written, for a limited time, and until
+    /// the transfer that is with the VMM has ended, or all transfers have been ended.
+    pub fn wait_for_transfers(&self) {
         let mut state = self.state.lock();
-        state.retain(|transfer| !(transfer.is_write() && transfer.is_waiting()));
+        state.retain(|transfer| transfer.is_handed_over() || !transfer.is_waiting());
         let (epoch, next, deadline) = (state.epoch, state.next, Instant::now() + MAX_WAIT);
-        while state.is_writing(next) && state.epoch == epoch {
+        while state.is_moving(next) && state.epoch == epoch {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 state.retain(|transfer| !(transfer.is_handed_over() && transfer.is_waiting()));
                 break;
             }
         }
-        while state.writing && state.epoch == epoch {
+        while state.is_running(next) && state.epoch == epoch {
             self.changed.wait(&mut state);
         }
     }
@@ -382,7 +382,7 @@ impl Behind {
     /// Records the result of a transfer.
     pub fn finish(&self, job: &Job, result: Result<Option<Vec<u8>>, Unanswered>) {
         let mut state = self.state.lock();
-        state.writing = false;
+        state.running = None;
         state.measure();
         state.count(job, &result);
         let silent = matches!(result, Err(Unanswered::Late));
@@ -443,12 +443,17 @@ impl State {
         transfers.map(|transfer| transfer.span.len).sum()
     }
 
-    /// Returns whether a write is with the VMM, or bytes wait that were handed over before transfer
-    /// `next`.
-    fn is_writing(&self, next: u64) -> bool {
+    /// Returns whether a transfer before transfer `next` is with the VMM.
+    fn is_running(&self, next: u64) -> bool {
+        self.running.is_some_and(|number| number < next)
+    }
+
+    /// Returns whether a transfer before transfer `next` is with the VMM, or waits with bytes that
+    /// were handed over.
+    fn is_moving(&self, next: u64) -> bool {
         let mut transfers = self.askers.values().flatten();
         let waits = |transfer: &Transfer| transfer.is_handed_over() && transfer.number < next;
-        self.writing || transfers.any(waits)
+        self.is_running(next) || transfers.any(waits)
     }
 
     /// Removes transfers that have ended and whose bytes were handed over: their progress tells
@@ -503,7 +508,7 @@ impl State {
                 Direction::Write(bytes) => Some(Bytes::Shared(Arc::clone(bytes))),
                 Direction::HandedOver(bytes, _) => Some(Bytes::Own(std::mem::take(bytes))),
             };
-            self.writing = bytes.is_some();
+            self.running = Some(number);
             self.begun = Some(Instant::now());
             return Some(Job { asker, number, span, bytes, messages });
         }

@@ -178,7 +178,7 @@ pub(super) fn reset<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>) {
     adapter.hang_up(qp);
     *qp.attr.lock() = Attr::default();
     qp.clear(adapter.host());
-    adapter.host().wait_for_writes();
+    adapter.host().wait_for_transfers();
     adapter.core().ranges.end_all_of(qp.qpn);
     queues::forget_held(adapter, qp);
     adapter.core().injection.forget_qp(qp.qpn);

@@ -466,7 +466,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     adapter.hang_up(&qp);
     // Takes both locks, so no worker uses the QP any more.
     qp.clear(adapter.host());
-    adapter.host().wait_for_writes();
+    adapter.host().wait_for_transfers();
     adapter.core().ranges.end_all_of(qpn);
     adapter.core().mark_waits.forget(qpn, &qp.mark_wait);
     adapter.end_commands(&qp);

@@ -178,14 +178,14 @@ fn room_is_bounded() {
 }
 
 #[test]
-fn a_wait_for_writes_ends_with_the_write_or_a_reset() {
+fn a_wait_ends_with_the_write_or_a_reset() {
     let (behind, _vmm) = connected();
     assert_eq!(behind.write(1, 0, b"sent"), None);
     assert_eq!(behind.write(2, 0, b"wait"), None);
     for ends in [false, true] {
         let job = behind.state.lock().take().expect("a job");
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| behind.wait_for_write());
+            let waiter = scope.spawn(|| behind.wait_for_transfers());
             std::thread::sleep(Duration::from_millis(50));
             assert!(!waiter.is_finished(), "a write is with the VMM");
             if ends {
@@ -197,6 +197,31 @@ fn a_wait_for_writes_ends_with_the_write_or_a_reset() {
         assert!(behind.state.lock().take().is_none(), "what waited was removed");
         assert_eq!(behind.write(3, 0, b"next"), None);
     }
+}
+
+/// A command that removes a region waits for the read that is with the VMM. Later ones do not read
+/// the region, so the wait ends even if there is always another one.
+#[test]
+fn a_wait_includes_the_read_that_is_with_the_vmm() {
+    let (behind, _vmm) = connected();
+    assert_eq!(read(&behind, 1, 100), None);
+    let job = behind.state.lock().take().expect("a job");
+    assert_eq!(read(&behind, 2, 100), None);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| behind.wait_for_transfers());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished(), "a read is with the VMM");
+        assert_eq!(behind.awaited(2, 100, 2), Awaited::Nothing, "what waited was removed");
+        assert_eq!(read(&behind, 3, 100), None);
+        let mut state = behind.state.lock();
+        state.running = None;
+        let next = state.take().expect("another job");
+        drop(state);
+        behind.changed.notify_all();
+        waiter.join().expect("the wait has ended");
+        behind.finish(&next, next.run());
+    });
+    drop(job);
 }
 
 #[test]
@@ -265,12 +290,12 @@ fn what_was_handed_over_and_not_written_has_failed() {
 
 /// A command that removes a region waits for bytes that an acknowledged packet has brought.
 #[test]
-fn a_wait_for_writes_includes_what_was_handed_over() {
+fn a_wait_includes_what_was_handed_over() {
     let (behind, vmm) = connected();
     let progress = Arc::default();
     assert!(behind.hand_over(1, 8, b"bytes", &progress));
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| behind.wait_for_write());
+        let waiter = scope.spawn(|| behind.wait_for_transfers());
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiter.is_finished());
         assert_eq!(work(&behind), 1);
