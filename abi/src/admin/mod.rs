@@ -213,6 +213,9 @@ commands! {
     SetWindow = 50: SetWindow => (), where reserved;
     /// Returns both.
     QueryWindow = 51: () => WindowRegisters;
+    /// Ends all access by the key of a region, and by windows that are bound to it. The key stays
+    /// in use until DEREG_MR. For devices with [`DeviceFeatures::REVOKES`].
+    RevokeMr = 52: Key => ();
     /// Lets the stream of a TOE QP consist of iSCSI PDUs.
     SetIscsi = 53: SetIscsi => (), where reserved;
     /// Ends a command without a response: its key is not valid, and its data is not accessed any

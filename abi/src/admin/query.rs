@@ -172,6 +172,8 @@ bitflags! {
         const COUNTER_SETS = 1 << 15;
         /// [`super::OptionalStats`], SWITCH_COUNTER and QUERY_OPTIONAL.
         const OPTIONAL_COUNTERS = 1 << 16;
+        /// The command REVOKE_MR.
+        const REVOKES = 1 << 17;
     }
 }
 

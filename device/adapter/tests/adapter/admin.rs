@@ -38,7 +38,7 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 40] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 41] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
         (Opcode::SwitchCounter, 8..56),
@@ -56,6 +56,7 @@ fn reserved_bytes() {
         (Opcode::FreePd, 4..56),
         (Opcode::RegMr, 44..56),
         (Opcode::DeregMr, 4..56),
+        (Opcode::RevokeMr, 4..56),
         (Opcode::CreateCq, 26..28),
         (Opcode::CreateCq, 32..56),
         (Opcode::DestroyCq, 4..56),
@@ -134,6 +135,7 @@ fn absent_objects() {
         Opcode::AllocPd,
         Opcode::FreePd,
         Opcode::DeregMr,
+        Opcode::RevokeMr,
         Opcode::DestroyCq,
         Opcode::DestroyQp,
     ] {

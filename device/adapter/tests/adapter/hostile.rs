@@ -57,6 +57,7 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
         (Admin::FreePd, object(e.pdn)),
         (Admin::RegMr, bytes(RegMr::new(e.pdn, ALL, page, 4096, pages).as_bytes())),
         (Admin::DeregMr, object(e.key)),
+        (Admin::RevokeMr, object(e.key)),
         (Admin::CreateCq, bytes(CreateCq::new(e.uar, e.eqn, 6, pages).as_bytes())),
         (Admin::DestroyCq, object(e.send_cq.cqn)),
         (Admin::CreateQp, bytes(qp.as_bytes())),

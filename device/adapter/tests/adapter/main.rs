@@ -12,6 +12,7 @@
 //! | `admin` | admin commands: statuses, ownership, limits, creation and destruction of objects |
 //! | `regions` | regions: parameters, keys, page tables |
 //! | `rereg` | REREG_MR |
+//! | `revoked` | REVOKE_MR |
 //! | `one_touch` | keys that are valid for one message |
 //! | `commands` | regions that end with their command |
 //! | `keys` | work requests about keys |
@@ -103,6 +104,7 @@ mod regions;
 mod rereg;
 mod resets;
 mod retries;
+mod revoked;
 mod slices;
 mod srq;
 mod states;

@@ -111,6 +111,12 @@ impl World {
         removed
     }
 
+    /// Revokes a region; its memory is free then, whatever is bound to it.
+    fn revoke(&self, key: Key) {
+        self.tpt.revoke(key, || self.drain()).expect("the region is there");
+        self.freed.store(true, Ordering::SeqCst);
+    }
+
     /// Binds the window to the region `lkey` in a turn, or with a length of zero ends its binding.
     fn bind(&self, lkey: Key, length: u64) -> Result<(), Denied> {
         let _turn = self.lane.read();
@@ -187,6 +193,46 @@ fn a_region_goes_while_it_is_used() {
         |world| assert!(world.deregister(REGION)),
         |world| {
             world.touch(REGION);
+        },
+    );
+}
+
+/// A region is revoked, and removed, while a window is bound to it.
+#[test]
+fn a_region_is_revoked_while_a_window_is_bound_to_it() {
+    race(
+        2,
+        || {
+            let world = World::new(MwType::Type1);
+            world.register();
+            world
+        },
+        |world| {
+            world.revoke(REGION);
+            assert!(world.deregister(REGION), "a window was left");
+        },
+        |world| {
+            let _refused = world.bind(REGION, LEN);
+            world.touch(WINDOW);
+        },
+    );
+}
+
+/// A region is revoked while its window is used, and the binding ends.
+#[test]
+fn a_region_is_revoked_while_its_window_is_used() {
+    race(
+        2,
+        || {
+            let world = World::new(MwType::Type1);
+            world.register();
+            world.bind(REGION, LEN).expect("a binding");
+            world
+        },
+        |world| world.revoke(REGION),
+        |world| {
+            world.touch(WINDOW);
+            world.bind(REGION, 0).expect("the end of a binding");
         },
     );
 }

@@ -23,6 +23,7 @@ impl From<Refused> for Failure {
         match refused {
             Refused::NotFound => Status::NotFound.into(),
             Refused::Busy => Status::Busy.into(),
+            Refused::Revoked => Status::BadState.into(),
         }
     }
 }
@@ -143,6 +144,11 @@ pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()>
         queue.forget(Subject::Region(key));
     }
     leave(adapter, pdn);
+    Ok(())
+}
+
+pub(super) fn revoke_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
+    adapter.tpt().revoke(key, || adapter.drain())?;
     Ok(())
 }
 

@@ -297,6 +297,7 @@ fn execute<H: Host>(
         FreePd => objects::free_pd,
         RegMr => memory::reg_mr,
         DeregMr => memory::dereg_mr,
+        RevokeMr => memory::revoke_mr,
         CreateCq => queues::create_cq,
         DestroyCq => queues::destroy_cq,
         CreateQp => queues::create_qp,

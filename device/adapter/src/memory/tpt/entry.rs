@@ -280,6 +280,8 @@ pub(super) struct Cold {
     pub(super) table: Table,
     /// True if its pages come and go.
     pub(super) paged: bool,
+    /// True if all access to it has been ended for good.
+    pub(super) revoked: bool,
     /// Maximum number of pages of a fast registration.
     pub(super) max_pages: u32,
     /// The message that has used the entry, if that is valid for one message.

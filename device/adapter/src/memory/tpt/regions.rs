@@ -11,6 +11,18 @@ pub enum Refused {
     NotFound,
     /// Windows are bound to it.
     Busy,
+    /// All access to it has been ended for good.
+    Revoked,
+}
+
+/// Checks that an entry is a region registered by command, which has this key and was not revoked.
+fn unrevoked(cold: &Cold, key: Key) -> Result<(), Refused> {
+    match cold.owner {
+        Owner::Region if cold.key != key => Err(Refused::NotFound),
+        Owner::Region if cold.revoked => Err(Refused::Revoked),
+        Owner::Region => Ok(()),
+        _ => Err(Refused::NotFound),
+    }
 }
 
 impl Tpt {
@@ -77,17 +89,55 @@ impl Tpt {
         Ok(pdn)
     }
 
+    /// Ends all access by the key of a region registered by command, and by the windows that are
+    /// bound to it, which are not bound afterwards. Waits by `drain` until the last use has ended.
+    /// The key stays in use until [`Self::remove`], which then finds no window. Does nothing if the
+    /// region was revoked before.
+    ///
+    /// # Errors
+    /// [`Refused::NotFound`].
+    pub fn revoke(&self, key: Key, drain: impl FnOnce()) -> Result<(), Refused> {
+        let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
+        {
+            let mut cold = slot.back.cold.lock();
+            match unrevoked(&cold, key) {
+                Err(Refused::Revoked) => return Ok(()),
+                other => other?,
+            }
+            cold.revoked = true;
+            self.die(slot, &mut cold);
+        }
+        // A binding that goes on at this time either finds the region invalid, or has taken the
+        // lock of its window before the loop does.
+        if !slot.back.close() {
+            self.unbind_all(key.index());
+            slot.back.shut();
+        }
+        drain();
+        Ok(())
+    }
+
+    /// Ends the bindings of all windows of the region with this index, to which no more windows can
+    /// be bound.
+    fn unbind_all(&self, region: u32) {
+        let end = self.end();
+        for slot in (1..end).filter_map(|index| self.slot(index)) {
+            let mut cold = slot.back.cold.lock();
+            if cold.region == Some(region) {
+                self.die(slot, &mut cold);
+            }
+        }
+    }
+
     /// Returns the contents of a region registered by command, even if its single message has used
     /// it up.
     ///
     /// # Errors
-    /// [`Refused::NotFound`].
+    /// [`Refused::NotFound`] or [`Refused::Revoked`].
     pub fn region(&self, key: Key) -> Result<Mr, Refused> {
         let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let cold = slot.back.cold.lock();
-        if cold.owner != Owner::Region || cold.key != key {
-            return Err(Refused::NotFound);
-        }
+        unrevoked(&cold, key)?;
         slot.entry.last().map(|mr| Mr { key, ..mr }).ok_or(Refused::NotFound)
     }
 
@@ -101,9 +151,7 @@ impl Tpt {
         let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let alive = {
             let mut cold = slot.back.cold.lock();
-            if cold.owner != Owner::Region || cold.key != key {
-                return Err(Refused::NotFound);
-            }
+            unrevoked(&cold, key)?;
             if !slot.back.close() {
                 return Err(Refused::Busy);
             }
@@ -135,9 +183,7 @@ impl Tpt {
         let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let old = {
             let mut cold = slot.back.cold.lock();
-            if cold.owner != Owner::Region || cold.key != key {
-                return Err(Refused::NotFound);
-            }
+            unrevoked(&cold, key)?;
             if !slot.back.close() {
                 return Err(Refused::Busy);
             }

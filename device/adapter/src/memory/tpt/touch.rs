@@ -104,9 +104,10 @@ impl Tpt {
         true
     }
 
-    /// Invalidates an entry whose message has ended, or that two messages have used. The position
-    /// of a last segment that was placed before stays, so that its message still ends.
-    fn die(&self, slot: Slot<'_>, cold: &mut Cold) {
+    /// Invalidates an entry whose message has ended, or that two messages have used, or whose
+    /// region was revoked. The position of a last segment that was placed before stays, so that its
+    /// message still ends.
+    pub(super) fn die(&self, slot: Slot<'_>, cold: &mut Cold) {
         if slot.entry.load().is_none() {
             return;
         }

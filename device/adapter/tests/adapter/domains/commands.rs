@@ -209,6 +209,7 @@ const QUEUES: &[Row] = &[
 /// Rows for keys.
 const KEYS: &[Row] = &[
     row("REREG_MR", |a, n| rereg(a, n.key, a.numbers.pdn), Status::Ok),
+    row("REVOKE_MR", |a, n| on(a, Admin::RevokeMr, n.key), Status::Ok),
     row("DEREG_MR", |a, n| on(a, Admin::DeregMr, n.key), Status::Ok),
     row("DEALLOC_MW", |a, n| on(a, Admin::DeallocMw, n.window), Status::Ok),
 ];

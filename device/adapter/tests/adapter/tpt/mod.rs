@@ -70,6 +70,35 @@ fn removal_waits_for_readers() {
     assert!(removed.load(Ordering::SeqCst));
 }
 
+/// Revocation returns only when no thread holds the guest's memory any more. From its start, no
+/// look-up finds the region. Its index is not given again before its removal.
+#[test]
+fn revocation_waits_for_readers() {
+    let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
+    let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), 0, 8, 0));
+    let key = tpt.insert(make).expect("made").expect("room");
+    let held = host.hold(Lane::SHARED);
+    assert!(tpt.check(&held, key, of(PDN), range(0, 8), Access::empty()).is_ok());
+    let revoked = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (tpt, host, revoked) = (&tpt, &host, &revoked);
+        scope.spawn(move || {
+            assert_eq!(tpt.revoke(key, || host.drain()), Ok(()));
+            revoked.store(true, Ordering::SeqCst);
+        });
+        while tpt.check(&held, key, of(PDN), range(0, 8), Access::empty()).is_ok() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!revoked.load(Ordering::SeqCst), "revoked while a thread reads");
+        drop(held);
+    });
+    assert!(revoked.load(Ordering::SeqCst));
+    assert_eq!(tpt.known(key.index()).map(|known| (known.key, known.valid)), Some((key, None)));
+    assert_eq!(tpt.remove(key, || host.drain()), Ok(PDN));
+    assert!(tpt.known(key.index()).is_none());
+}
+
 /// Regions are created and removed in one entry. A look-up finds a complete region, or none.
 #[test]
 fn regions_are_never_seen_in_part() {

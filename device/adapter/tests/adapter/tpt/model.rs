@@ -256,6 +256,17 @@ impl Model {
         Ok(pdn)
     }
 
+    /// Revokes a region registered by command, and ends the bindings of its windows. Returns
+    /// whether there is one.
+    pub(super) fn revoke(&mut self, key: Key) -> bool {
+        let region = self.find_mut(key).filter(|entry| entry.what == What::Region);
+        let Some(region) = region.filter(|entry| entry.key == key) else { return false };
+        region.end();
+        let is_bound = |entry: &&mut Known| entry.region == Some(key.index());
+        self.entries.iter_mut().filter(is_bound).for_each(Known::end);
+        true
+    }
+
     /// Registers by a work request. Page lists are always long enough, and not longer than
     /// `max_pages`.
     pub(super) fn register(&mut self, key: Key, pdn: Pdn, said: &Said) -> Result<(), Denied> {

@@ -181,6 +181,13 @@ impl Bench {
         self.note("remove", got);
     }
 
+    fn revoke(&mut self) {
+        let key = self.region_key();
+        let got = self.tpt.revoke(key, || self.host.drain());
+        assert_eq!(got.is_ok(), self.model.revoke(key));
+        self.note("revoke", got);
+    }
+
     fn access(&mut self) {
         let (key, user) = (self.key(), self.user());
         let entry = self.model.entries.iter().find(|entry| entry.key.index() == key.index());
@@ -365,6 +372,7 @@ impl Bench {
         let full = self.model.entries.len() >= ENTRIES;
         match self.dice.below(100) {
             0..10 if !full => self.add(),
+            14 if self.dice.one_in(8) => self.revoke(),
             0..15 => self.remove(),
             15..55 => self.access(),
             55..59 => self.end_message(),
@@ -432,6 +440,8 @@ fn agrees_with_the_model() {
         "remote: Err(Stale)",
         "remote: Err(Touched)",
         "remove: Err(Busy)",
+        "revoke: Ok(())",
+        "revoke: Err(NotFound)",
     ];
     for answer in never {
         assert!(bench.seen.contains_key(answer), "{answer} was never seen in {seen:#?}");
