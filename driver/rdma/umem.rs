@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory of a process, pinned and mapped for DMA.
 
-use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+use core::{ffi::c_void, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
 use kernel::{
     current, device,
     error::{from_err_ptr, to_result},
     prelude::*,
-    sync::aref::ARef,
+    sync::{Arc, aref::ARef},
 };
 
 use super::{bindings, device::Device, driver::Driver};
@@ -21,15 +21,25 @@ pub(crate) enum Use {
     Write,
 }
 
+/// What ends the device's access to a DMA buffer.
+pub(crate) trait Revoke: Send + Sync {
+    /// Ends the access. On return the device does not use the buffer any more, and never will.
+    /// Sleeps. It is called once at most, with the lock of the buffer held: when the exporter takes
+    /// the buffer back, or when the memory is dropped.
+    fn revoke(&self);
+}
+
 /// Pinned memory; unpinned on drop.
 ///
 /// C: `struct ib_umem`.
 ///
 /// # Invariants
 ///
-/// The pointer refers to a umem of the core, which this type owns.
+/// The pointer refers to a umem of the core, which this type owns. Its callback, if it has one,
+/// gets a pointer to the contents of `_revoker`.
 pub(crate) struct Umem {
     raw: NonNull<bindings::ib_umem>,
+    _revoker: Option<Arc<dyn Revoke>>,
     /// The RDMA device, of which the umem's release reads fields. The memory of an object that the
     /// adapter refused to destroy may be kept until after the device has been unregistered.
     _device: ARef<device::Device>,
@@ -88,8 +98,7 @@ impl Umem {
                 access.try_into()?,
             )
         })?;
-        // INVARIANT: the core has made it just now, for the caller.
-        Ok(Self { raw: NonNull::new(raw).ok_or(ENOMEM)?, _device: device.reference() })
+        Self::own(raw, device)
     }
 
     /// Pins `length` bytes at `offset` of the DMA buffer `fd`, for a region with these access
@@ -117,9 +126,45 @@ impl Umem {
             )
         })?;
         // SAFETY: only the field's address is made. Releasing it releases the whole.
-        let umem = unsafe { &raw mut (*raw).umem };
-        // INVARIANT: the core has made it just now, for the caller.
-        Ok(Self { raw: NonNull::new(umem).ok_or(ENOMEM)?, _device: device.reference() })
+        Self::own(unsafe { &raw mut (*raw).umem }, device)
+    }
+
+    /// As [`Self::pin_dmabuf`], for a buffer that its exporter may take back. It cannot do so until
+    /// the result is dropped or unlocked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pin_dmabuf`]; `ENODEV` if it has been taken back already.
+    pub(crate) fn lock_dmabuf<T: Driver>(
+        device: &Device<T>,
+        fd: i32,
+        offset: u64,
+        length: u64,
+        access: u32,
+    ) -> Result<LockedDmabuf> {
+        // SAFETY: the device is registered, as its operations run; the callee checks the rest.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_umem_dmabuf_get_pinned_revocable_and_lock(
+                device.as_raw(),
+                offset.try_into()?,
+                length.try_into()?,
+                fd,
+                access.try_into()?,
+            )
+        })?;
+        // INVARIANT: the core has locked it just now, for the caller.
+        let lock = DmabufLock(NonNull::new(raw).ok_or(ENOMEM)?);
+        // SAFETY: only the field's address is made. Releasing it releases the whole.
+        let umem = Self::own(unsafe { &raw mut (*raw).umem }, device)?;
+        // INVARIANT: it is the same buffer.
+        Ok(LockedDmabuf { lock, umem })
+    }
+
+    /// Takes over a umem that the core has made just now, for the caller.
+    fn own<T: Driver>(raw: *mut bindings::ib_umem, device: &Device<T>) -> Result<Self> {
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // INVARIANT: the caller passes a umem that is owned by nothing else, without a callback.
+        Ok(Self { raw, _revoker: None, _device: device.reference() })
     }
 
     /// Returns whether a region of this memory may get these rights, or be `replaced` by other
@@ -159,6 +204,63 @@ impl Drop for Umem {
         // SAFETY: the type owns the umem by its invariants, and releases it once.
         unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
     }
+}
+
+/// The lock of a DMA buffer, which is unlocked on drop.
+///
+/// # Invariants
+///
+/// The pointer refers to a umem of a DMA buffer that lives longer than this, which owns the lock.
+struct DmabufLock(NonNull<bindings::ib_umem_dmabuf>);
+
+impl Drop for DmabufLock {
+    fn drop(&mut self) {
+        // SAFETY: the umem is alive, and this owns its lock, by the type's invariants.
+        unsafe { bindings::ib_umem_dmabuf_revoke_unlock(self.0.as_ptr()) };
+    }
+}
+
+/// A pinned DMA buffer that its exporter cannot take back at present. Both are undone on drop.
+///
+/// # Invariants
+///
+/// The lock is that of `umem`, and is dropped first.
+pub(crate) struct LockedDmabuf {
+    lock: DmabufLock,
+    umem: Umem,
+}
+
+impl LockedDmabuf {
+    /// Returns the memory.
+    pub(crate) fn umem(&mut self) -> &mut Umem {
+        &mut self.umem
+    }
+
+    /// Lets the exporter take the buffer back from now on, for which it calls `revoker`. Returns
+    /// the memory.
+    pub(crate) fn unlock<R: Revoke + 'static>(self, revoker: Arc<R>) -> Umem {
+        let Self { lock, mut umem } = self;
+        let user = Arc::as_ptr(&revoker).cast_mut().cast();
+        // SAFETY: the umem is alive and locked. The callback gets a pointer to `revoker`, which is
+        // kept as long as the umem.
+        unsafe {
+            bindings::ib_umem_dmabuf_set_revoke_locked(lock.0.as_ptr(), Some(revoke::<R>), user);
+        }
+        // INVARIANT: the callback gets a pointer to its contents.
+        umem._revoker = Some(revoker);
+        drop(lock);
+        umem
+    }
+}
+
+/// The callback of a DMA buffer.
+///
+/// # Safety
+///
+/// `user` must point to a live `R`.
+unsafe extern "C" fn revoke<R: Revoke>(user: *mut c_void) {
+    // SAFETY: the core passes the pointer that it was given with the umem, which keeps its revoker.
+    unsafe { &*user.cast_const().cast::<R>() }.revoke();
 }
 
 /// Memory as blocks of one size.

@@ -10,6 +10,7 @@
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`paged`] | memory of regions that is not pinned |
+//! | [`dmabuf`] | DMA buffers whose exporter may take them back |
 //! | [`dm`] | device memory |
 //! | [`direct`], [`direct_user`], [`range_end`] | address ranges of direct transfers; ranges of processes; the end of ranges |
 //! | [`ah`] | address handles |
@@ -38,6 +39,7 @@ mod device;
 pub(crate) mod direct;
 pub(crate) mod direct_user;
 pub(crate) mod dm;
+mod dmabuf;
 mod flow;
 mod iwcm;
 mod mr;

@@ -3,7 +3,7 @@
 
 use abi::{
     Key,
-    admin::{AllocMr, MrFlags, RegMr, Rereg, ReregMr, command},
+    admin::{AllocMr, DeviceFeatures, MrFlags, RegMr, Rereg, ReregMr, command},
     qp::Access,
     uverbs::{MrReq, Payload},
 };
@@ -16,6 +16,7 @@ use kernel::{
 use super::{
     Ctx, Verbs,
     context::Pd,
+    dmabuf::Revoker,
     paged::{self, Region},
     pages::PageTable,
 };
@@ -36,6 +37,8 @@ pub(crate) struct Mr {
     state: Pin<KBox<Mutex<State>>>,
     /// Its memory, if that is not pinned.
     paged: Option<Arc<Region>>,
+    /// What ends the access to its memory, if the exporter of a DMA buffer may take that back.
+    revoker: Option<Arc<Revoker>>,
 }
 
 struct State {
@@ -55,12 +58,33 @@ impl Mr {
     /// Registers with the adapter.
     pub(super) fn new(ctx: &Ctx<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
         // This comes before the command, because nothing may fail after it.
-        let state = State { key: Key::default(), access: params.access.get(), memory };
-        let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
+        let place = KBox::<Mutex<State>>::new_uninit(GFP_KERNEL)?;
         let key = ctx.execute::<command::RegMr>(params)?;
-        state.lock().key = key;
-        let driver = Self { state, paged: None };
+        // The lock is not taken here, where that of a DMA buffer may be held.
+        let state = State { key, access: params.access.get(), memory };
+        let Ok(state) = place.write_pin_init(new_mutex!(state, "vrnic::Mr"));
+        let driver = Self { state, paged: None, revoker: None };
         Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: None, driver })
+    }
+
+    /// Registers a DMA buffer that its exporter may take back. It cannot do so before the adapter
+    /// has the region and the exporter knows how to end the access to it.
+    fn revocable(
+        ctx: &Ctx<'_>,
+        device: &Device<Verbs>,
+        pd: &Pd,
+        region: &UserRegion,
+        fd: i32,
+    ) -> Result<NewMr<Self>> {
+        let revoker = Revoker::new(ctx.adapter.liveness())?;
+        let UserRegion { start, length, access, .. } = *region;
+        let mut locked = Umem::lock_dmabuf(device, fd, start, length, access)?;
+        let table = describe(ctx, locked.umem(), region.iova)?;
+        let mut new = Self::new(ctx, &params(pd, region, &table, MrFlags::PRESENT)?, None)?;
+        revoker.begin(Key::new(new.lkey));
+        new.driver.state.lock().memory = Some(locked.unlock(revoker.clone()));
+        new.driver.revoker = Some(revoker);
+        Ok(new)
     }
 
     /// Registers memory that is not pinned.
@@ -131,6 +155,9 @@ impl MrOperations for Verbs {
         fd: i32,
     ) -> Result<NewMr<Mr>> {
         check(ctx, region)?;
+        if ctx.adapter.caps().has(DeviceFeatures::REVOKES) {
+            return Mr::revocable(ctx, device, pd, region, fd);
+        }
         let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
         // It may be another device's memory, which the adapter need not reach.
         register(ctx, pd, region, umem, MrFlags::PRESENT)
@@ -196,16 +223,17 @@ impl MrOperations for Verbs {
             lkey: key.get(),
             rkey: key.get(),
             pages: Some(pages),
-            driver: Mr { state, paged: None },
+            driver: Mr { state, paged: None, revoker: None },
         })
     }
 
     fn dereg_mr(ctx: &Ctx<'_>, mr: &Mr) -> Result {
         let key = mr.key();
         let remove = || ctx.destroy::<command::DeregMr>(&key);
-        match &mr.paged {
-            Some(region) => region.end(ctx, key, remove),
-            None => remove(),
+        match (&mr.paged, &mr.revoker) {
+            (Some(region), _) => region.end(ctx, key, remove),
+            (None, Some(revoker)) => revoker.end(remove),
+            (None, None) => remove(),
         }
     }
 
@@ -227,11 +255,16 @@ fn register(
     mut umem: Umem,
     flags: MrFlags,
 ) -> Result<NewMr<Mr>> {
-    let rights = rights(region.access)?;
     let table = describe(ctx, &mut umem, region.iova)?;
+    Mr::new(ctx, &params(pd, region, &table, flags)?, Some(umem))
+}
+
+/// Returns the parameters with which the adapter registers a region of these pages.
+fn params(pd: &Pd, region: &UserRegion, table: &PageTable, flags: MrFlags) -> Result<RegMr> {
+    let rights = rights(region.access)?;
     let mut params = RegMr::new(pd.pdn, rights.bits(), region.iova, region.length, table.pages());
     params.flags = flags.bits().into();
-    Mr::new(ctx, &params, Some(umem))
+    Ok(params)
 }
 
 /// Checks what can be checked before memory is pinned.

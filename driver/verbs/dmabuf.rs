@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+//! DMA buffers whose exporter may take them back, such as VFIO.
+//!
+//! The exporter then calls [`Revoker`], with the buffer's lock held. So no code takes that lock, or
+//! frees a buffer, while it has the lock of a revoker.
+
+use abi::{Key, admin::command};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+use crate::{
+    quiesce::{Cause, Liveness},
+    rdma::umem::Revoke,
+};
+
+/// Ends the adapter's access to a region whose buffer is taken back.
+#[pin_data]
+pub(super) struct Revoker {
+    liveness: Arc<Liveness>,
+    /// The key of the region, from its creation until its removal. Locked while a command with the
+    /// key runs, because the key may soon be that of another region.
+    #[pin]
+    key: Mutex<Option<Key>>,
+}
+
+impl Revoker {
+    /// Returns the revoker of a region of this adapter that does not exist yet.
+    pub(super) fn new(liveness: Arc<Liveness>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self { liveness, key <- new_mutex!(None, "vrnic::Revoker") }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Sets the key of the region, which exists now.
+    pub(super) fn begin(&self, key: Key) {
+        *self.key.lock() = Some(key);
+    }
+
+    /// Ends the use of the key. `remove` removes the region from the adapter.
+    pub(super) fn end(&self, remove: impl FnOnce() -> Result) -> Result {
+        let mut key = self.key.lock();
+        remove()?;
+        *key = None;
+        Ok(())
+    }
+}
+
+impl Revoke for Revoker {
+    fn revoke(&self) {
+        let guard = self.key.lock();
+        let Some(key) = *guard else { return };
+        let revoke = || self.liveness.execute::<command::RevokeMr>(&key);
+        // If the adapter has died, it is quiet now.
+        if revoke().is_err() && !self.liveness.is_quiet() {
+            // It does not know its own region, so it may access any memory.
+            self.liveness.die(Cause::Failed);
+            let _ = revoke();
+        }
+    }
+}
