@@ -68,6 +68,15 @@ impl Accel {
         }
     }
 
+    /// Returns QEMU's arguments for a processor of AMD's Zen family. With such a processor, the
+    /// guest's kernel assumes that devices behind different root ports reach each other.
+    pub(crate) fn zen(self) -> &'static [&'static str] {
+        match self {
+            Self::Kvm => &["-cpu", "host,vendor=AuthenticAMD,family=23"],
+            Self::Tcg => &["-cpu", "max,family=23"],
+        }
+    }
+
     /// Returns QEMU's arguments for it.
     #[must_use]
     pub fn arguments(self) -> &'static [&'static str] {

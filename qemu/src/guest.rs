@@ -58,6 +58,9 @@ pub struct Setup {
     pub controller_memory: u32,
     /// A sector of that disk that can be neither read nor written, if it has one.
     pub bad_sector: Option<u32>,
+    /// MiB of BAR 2 of each of two more devices, or zero if it has none: an ivshmem device, whose
+    /// BAR QEMU maps for the adapter, and an NVMe controller, whose BAR it does not.
+    pub spare_bars: u32,
     /// More parameters of its kernel.
     pub kernel: String,
     /// Another kernel than its image has.
@@ -113,6 +116,7 @@ impl Guest {
         let mut command = paths.qemu_command();
         command
             .args(accel.arguments())
+            .args(if setup.spare_bars == 0 { &[] } else { accel.zen() })
             .args(setup.arguments())
             .args(setup.root.arguments(paths, &setup.boot_line()))
             .stdin(Stdio::null())
@@ -371,6 +375,9 @@ impl Setup {
             add(&["-device", iommu.device()]);
         }
         self.add_function(&mut add);
+        if self.spare_bars != 0 {
+            self.add_spare_devices(&mut add);
+        }
         if self.plugged {
             self.more_memory.arguments().iter().for_each(|word| add(&[word]));
         }
@@ -453,6 +460,23 @@ impl Setup {
             controller += &format!(",cmb_size_mb={}", self.controller_memory);
         }
         add(&["-device", &controller]);
+    }
+
+    /// Adds the devices of [`Self::spare_bars`], each behind a root port, which separates it from
+    /// all other devices.
+    fn add_spare_devices(&self, add: &mut impl FnMut(&[&str])) {
+        let size = self.spare_bars;
+        let backend = format!("memory-backend-memfd,id=spare-bar,size={size}M,share=on");
+        add(&["-object", &backend]);
+        let devices = [
+            ("mapped", "ivshmem-plain,memdev=spare-bar".to_owned()),
+            ("unmapped", format!("nvme,serial=unmapped,cmb_size_mb={size}")),
+        ];
+        for (nth, (port, device)) in devices.iter().enumerate() {
+            let chassis = nth + 11;
+            let root = format!("pcie-root-port,id={port},chassis={chassis},slot={chassis}");
+            add(&["-device", &root, "-device", &format!("{device},bus={port}")]);
+        }
     }
 
     /// Returns QEMU's argument for an adapter on a bus.

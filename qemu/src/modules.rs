@@ -39,6 +39,9 @@ pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
 /// The drivers of NVMe controllers that the guests' root does not contain.
 pub const NVME: [&str; 1] = ["nvme"];
 
+/// VFIO, and its driver of PCI devices.
+pub const VFIO: [&str; 5] = ["irqbypass", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"];
+
 /// The driver of [`crate::iommu::Iommu::Virtio`], which a guest loads when it boots.
 pub const VIRTIO_IOMMU: &str = "virtio-iommu";
 

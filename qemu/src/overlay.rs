@@ -16,7 +16,7 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 20] = [
+const PROGRAMS: [&str; 21] = [
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
@@ -37,6 +37,7 @@ const PROGRAMS: [&str; 20] = [
     "vrnic_scsi",
     "vrnic_tcp",
     "vrnic_transfer",
+    "vrnic_vfio",
 ];
 
 /// Builds an archive.

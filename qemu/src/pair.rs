@@ -71,6 +71,8 @@ pub struct Options {
     pub controller_memory: u32,
     /// A sector of these disks that can be neither read nor written, if they have one.
     pub bad_sector: Option<u32>,
+    /// MiB of BARs of two more devices of guest a, or zero; see [`Setup::spare_bars`].
+    pub spare_bars: u32,
     /// True if each guest has a separate daemon. The daemons are joined by trunks, one between any
     /// two of them, so all messages between guests are packets.
     pub apart: bool,
@@ -117,6 +119,7 @@ impl Default for Options {
             disk: None,
             controller_memory: 0,
             bad_sector: None,
+            spare_bars: 0,
             apart: false,
             hosts: Vec::new(),
             plugged: false,
@@ -419,6 +422,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
         disk: options.disk,
         controller_memory: options.controller_memory,
         bad_sector: options.bad_sector,
+        spare_bars: if guest == 0 { options.spare_bars } else { 0 },
         kernel: options.kernel.clone(),
         image: options.image.clone(),
         share: options.share.clone(),

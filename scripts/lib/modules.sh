@@ -5,7 +5,7 @@
 # as bridges and bonds; modules that drop outgoing and incoming packets to simulate losses; the driver of NVMe
 # controllers; those that let ss end sockets; the drivers of virtio-iommu and virtio-mem; the SCSI layer with disks, and
 # with a disk that is as slow as one wants; the kernel's target of iSCSI with files and block devices, and its
-# initiator.
+# initiator; VFIO with its driver for PCI devices.
 EXTRA_MODULES=(
 	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
 	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan
@@ -18,6 +18,7 @@ EXTRA_MODULES=(
 	drivers/target/target_core_mod drivers/target/target_core_file drivers/target/target_core_iblock
 	drivers/target/iscsi/iscsi_target_mod
 	drivers/scsi/scsi_transport_iscsi drivers/scsi/libiscsi drivers/scsi/libiscsi_tcp drivers/scsi/iscsi_tcp
+	virt/lib/irqbypass drivers/vfio/vfio drivers/vfio/vfio_iommu_type1 drivers/vfio/pci/vfio-pci-core drivers/vfio/pci/vfio-pci
 )
 
 # modules_make: unpacks these modules from the kernel's package into the folder $VRNIC_MODULES, as a file NAME.ko each.

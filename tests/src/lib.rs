@@ -48,6 +48,7 @@
 //! | `siw` | iWARP adapters and the kernel's software iWARP, in both directions; by name only |
 //! | `iwarp_nfs` | NFS over iWARP, between adapters and with siw; in the image of `apps` |
 //! | `hotplug` | adapters and memory that are plugged into running guests |
+//! | `vfio` | memory of other devices of the guest, which VFIO exports and takes back |
 //! | `iommu` | adapters that access memory through an IOMMU |
 //! | `hosts` | guests on three hosts, through the kernel's network devices |
 //! | `rails` | two adapters in each guest |
