@@ -379,6 +379,29 @@ fn take_few_requests(personality: &'static str) {
     rig.daemon.check();
 }
 
+/// The last packet of a READ waits until its bytes are written, and so do the packets behind it.
+/// The peer is not asked for them again.
+#[test]
+fn a_read_into_it_is_asked_for_once() {
+    const LEN: usize = 8 << 10;
+    let mut rig = Rig::new(WAYS[1]);
+    let (mut a, b, key) = rig.ends();
+    let data = pattern(3 * LEN, 5);
+    b.fill(0, &data);
+    rig.device.be(Manner::Slow);
+    let before = b.guest.stats().duplicate_request.get();
+    for nth in 0..3 {
+        let own = far(nth * LEN, LEN, key);
+        a.post_send(&Wr::new(Opcode::Read, &[own]).to(b.buffer + (nth * LEN) as u64, b.key));
+    }
+    for _ in 0..3 {
+        a.send_cq.expect(1, Status::Success);
+    }
+    assert!(rig.device.bytes(0, data.len()) == data, "the bytes of the peer");
+    assert_eq!(b.guest.stats().duplicate_request.get(), before, "READs that came again");
+    rig.daemon.check();
+}
+
 /// Each work request has its own bytes, although others are outstanding at the same time.
 #[test]
 fn many_work_requests_are_outstanding() {

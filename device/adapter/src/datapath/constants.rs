@@ -12,6 +12,9 @@ pub(crate) const NO_ROOM_PAUSE: Duration = Duration::from_micros(10);
 pub(crate) const PRESENT_AT_FIRST: u64 = 1 << 20;
 /// Time before a QP asks again for an answer that would go to absent pages.
 pub(crate) const PAGES_PAUSE: Duration = Duration::from_micros(100);
+/// Time before a QP executes an answer whose bytes the host is writing, if the host does not know
+/// when it has.
+pub(crate) const LATE_PAUSE: Duration = Duration::from_micros(10);
 /// Longest time before a QP tries again whose memory the host reads or writes.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of times in a turn for which a QP waits until an invalidated key is no longer

@@ -17,6 +17,7 @@
 //! | [`posted_reads`] | READs that were posted together |
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | `held`, `window` | frames that wait for earlier ones; bytes that become visible in another order |
+//! | `late` | answers that wait until their bytes are written |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
 //! | `waits` | the waits of that connection for its guest |
@@ -32,6 +33,7 @@ pub mod ends;
 mod halves;
 pub mod handed;
 pub(crate) mod held;
+pub(crate) mod late;
 pub mod lifecycle;
 pub mod open_reads;
 pub mod outstanding;

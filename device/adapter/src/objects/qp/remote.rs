@@ -20,6 +20,7 @@ use vrnic_tcp::{Budget, Rest, Share};
 use super::SendRing;
 use super::handed::Handed;
 use super::held::Held;
+use super::late::Late;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::window::Window;
 use crate::ethernet::{Frame, Parsed};
@@ -54,7 +55,9 @@ pub struct Sender {
     pub outstanding: Outstanding,
     /// The bytes of the READ in progress that the host has taken over, if there were any.
     pub handed: Option<Box<Handed>>,
-    /// The memory for more than a few of them.
+    /// The last answer of this READ, if it waits for them.
+    pub(crate) late: Option<Box<Late>>,
+    /// The memory for more than a few outstanding work requests.
     share: Share,
     /// Bytes of this memory.
     max_bytes: usize,
@@ -75,6 +78,7 @@ impl Sender {
             counted: requester::Counters::default(),
             outstanding,
             handed: None,
+            late: None,
             max_bytes,
             share: Share::of(memory),
             idle_at: None,
@@ -98,7 +102,9 @@ impl Sender {
     /// to give memory back.
     pub fn deadline(&mut self, now: impl FnOnce() -> Nanos) -> Option<Nanos> {
         let idle = self.outstanding.is_empty() && self.share.used() > 0;
-        let wait = self.engine.deadline();
+        // While an answer waits, the engine would miss it.
+        let late = self.late.as_ref().map(|late| late.due);
+        let wait = late.or_else(|| self.engine.deadline());
         if wait.is_some() || !idle {
             self.idle_at = None;
             return wait;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use vrnic_abi::qp::State;
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
-use vrnic_roce::wire::Packet;
+use vrnic_roce::wire::{Frame as RoceFrame, Packet};
 
 use super::requests::{Received, admit};
-use crate::datapath::constants::{LONGEST_PAUSE, PAGES_PAUSE};
+use crate::datapath::constants::{LATE_PAUSE, LONGEST_PAUSE, PAGES_PAUSE};
 use crate::datapath::runs::Runs;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::peers::Network;
@@ -18,6 +18,8 @@ use crate::datapath::turn::TurnContext;
 use crate::host::{Awaited, HeldMemory, Host};
 use crate::memory::tpt::Denied;
 use crate::objects::qp::handed::Handed;
+use crate::objects::qp::held::Held;
+use crate::objects::qp::late::Late;
 use crate::objects::qp::remote::Sender;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
@@ -40,22 +42,45 @@ pub(super) fn receive<H: Host>(
         return Err(Discard::State);
     }
     admit(network, &sender.way, received)?;
-    let packet = &received.packet;
+    if let Some(late) = &mut sender.late {
+        let waits = late.wait(Box::new(Held::of(received.arrived)));
+        return if waits { Ok(()) } else { Err(Discard::Early) };
+    }
     let here = TurnContext::patient(network.core(), qp, asker, slice);
+    take(&here, qp, sender, received)
+}
+
+/// Processes an answer, which comes from the peer.
+///
+/// # Errors
+/// Returns the reason for which it is dropped.
+fn take<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    sender: &mut Sender,
+    received: &Received<'_>,
+) -> Result<(), Discard> {
+    let packet = &received.packet;
     let waits = here.tpt.has_paged() || here.memory.may_wait() || here.core.ranges.has_blocks();
     let found = match waits {
-        true => sink(&here, qp, sender, packet),
+        true => sink(here, qp, sender, packet),
         false => Ok(None),
     };
-    if matches!(found, Err(Aside::Absent)) {
-        let pause = match here.host().moves_for() {
-            Duration::ZERO => PAGES_PAUSE,
-            wait => wait.min(LONGEST_PAUSE),
-        };
-        sender.engine.ask_again(here.now().plus(pause));
-        return Ok(());
+    let now = here.now();
+    match found {
+        Err(Aside::Absent) => {
+            sender.engine.ask_again(now.plus(pause(here, PAGES_PAUSE)));
+            return Ok(());
+        }
+        Err(Aside::Awaited) => {
+            let mut late = Late::new(now, now.plus(pause(here, LATE_PAUSE)));
+            let _has_room = late.wait(Box::new(Held::of(received.arrived)));
+            sender.late = Some(Box::new(late));
+            return Ok(());
+        }
+        _ => {}
     }
-    let effect = sender.engine.receive(here.now(), packet)?;
+    let effect = sender.engine.receive(now, packet)?;
     here.step(Counter::RxPkts);
     here.add(Counter::RxBytes, packet.payload.len() as u64);
     let word;
@@ -69,15 +94,54 @@ pub(super) fn receive<H: Host>(
     };
     let placed = match found {
         Ok(Some(runs)) => runs.write::<H>(&here.memory, bytes),
-        Ok(None) => place(&here, qp, sender, id, offset, bytes),
+        Ok(None) => place(here, qp, sender, id, offset, bytes),
         Err(Aside::Handed) => Some(()),
-        Err(Aside::Refused | Aside::Absent) => None,
+        Err(Aside::Refused | Aside::Absent | Aside::Awaited) => None,
     };
     here.moved(bytes.len() as u64);
     if placed.is_none() {
         sender.engine.refuse(id);
     }
     Ok(())
+}
+
+/// Returns the time after which bytes that the host moves are looked for again, or `usual` if it
+/// moves none.
+fn pause<H: Host>(here: &TurnContext<'_, H>, usual: Duration) -> Duration {
+    match here.host().moves_for() {
+        Duration::ZERO => usual,
+        wait => wait.min(LONGEST_PAUSE),
+    }
+}
+
+/// Executes an answer that has waited for its bytes, and the packets behind it, if its time has
+/// come. Those behind another one that waits wait again.
+#[cold]
+pub(super) fn go_on<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, sender: &mut Sender) {
+    let now = here.now();
+    let Some(late) = sender.late.take_if(|late| late.due <= now) else { return };
+    let until = late.until;
+    for (nth, held) in late.into_packets().into_iter().enumerate() {
+        if let Some(late) = &mut sender.late {
+            let _has_room = late.wait(held);
+            continue;
+        }
+        let arrived = held.parsed();
+        // The frame was checked when it arrived.
+        if let Ok(Some(parsed)) = RoceFrame::of(arrived.frame.bytes(), &arrived.headers)
+            && let Ok(packet) = parsed.checked_packet()
+            && take(here, qp, sender, &Received { arrived, parsed, packet }).is_err()
+        {
+            here.step(Counter::RxRoceDiscards);
+        }
+        if let Some(late) = sender.late.as_mut().filter(|_| nth == 0) {
+            late.until = until;
+        }
+    }
+    if sender.late.as_ref().is_some_and(|late| late.until <= now) {
+        sender.late = None;
+        sender.engine.ask_again(now.plus(pause(here, PAGES_PAUSE)));
+    }
 }
 
 /// Stores bytes at an offset in the memory of the work request `id`. Returns `None` if the memory
@@ -98,9 +162,11 @@ fn place<H: Host>(
 
 /// The reason for which the bytes of an answer are not written when the engine takes it.
 enum Aside {
-    /// Pages of the memory are absent, and have been requested, or bytes of the message are on
-    /// their way.
+    /// Pages of the memory are absent, and have been requested, or the host has no room for the
+    /// bytes.
     Absent,
+    /// The host has taken over the bytes of the whole message, and has not written all of them.
+    Awaited,
     /// The host has taken the bytes over, and has written them if they are the last ones.
     Handed,
     /// The host could not write bytes of the message.
@@ -179,7 +245,7 @@ fn hand_over<H: Host>(
     }
     match handed.awaited() {
         Awaited::Failed => Err(Aside::Refused),
-        Awaited::Soon if ends => Err(Aside::Absent),
+        Awaited::Soon if ends => Err(Aside::Awaited),
         _ => Err(Aside::Handed),
     }
 }

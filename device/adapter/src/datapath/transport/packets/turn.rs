@@ -16,7 +16,7 @@ use vrnic_roce::wire::{Body, Mtu};
 
 use super::message::timer_of;
 use super::requests::{Half, read_nak};
-use super::{counts, frames};
+use super::{answers, counts, frames};
 use crate::datapath::constants::{LONGEST_PAUSE, MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
 use crate::datapath::inbound::Remote;
 use crate::datapath::refusal::Refusal;
@@ -133,8 +133,15 @@ impl<H: Host> Sending<'_, '_, H> {
         }
         let now = self.here.now();
         let room = room(self.network, &self.sender.way);
+        if self.sender.late.is_some() {
+            answers::go_on(self.here, self.qp, self.sender);
+        }
         // Without room, the packets may still be on their way to the peer, or cannot be repeated.
-        if room > 0 && self.sender.engine.deadline().is_some_and(|at| at <= now) {
+        // While an answer waits, none is missing.
+        if room > 0
+            && self.sender.late.is_none()
+            && self.sender.engine.deadline().is_some_and(|at| at <= now)
+        {
             self.sender.engine.expire(now);
         }
         self.complete()?;
