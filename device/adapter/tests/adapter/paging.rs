@@ -188,6 +188,18 @@ fn a_write_waits_for_absent_pages_at_both_ends() {
     assert_eq!((again, of_a, of_b), (Status::Success, 0, 0));
 }
 
+/// A rule for faults changes the order of the bytes, whose pages are absent.
+#[test]
+fn a_read_in_another_order_waits_for_absent_pages() {
+    let len = 30 * PAGE;
+    let mut s = Scene::new();
+    s.p.world.rule("disorder opcode=read seed=3");
+    s.b.fill(0, &pattern(len));
+    let wr = Wr::new(Opcode::Read, &[s.a.sge(0, len as u32)]).to(IOVA, s.b.key);
+    assert_eq!(s.run(&wr).0, Status::Success);
+    assert_eq!(s.a.bytes(0, len), pattern(len));
+}
+
 #[test]
 fn a_read_waits_for_absent_pages_at_both_ends() {
     let mut s = Scene::new();

@@ -17,7 +17,7 @@
 //! | [`posted_reads`] | READs that were posted together |
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | `held`, `window` | frames that wait for earlier ones; bytes that become visible in another order |
-//! | `late` | answers that wait until their bytes are written |
+//! | `late`, `reading` | answers that wait until their bytes are written; bytes of READs that become visible in another order |
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
 //! | `waits` | the waits of that connection for its guest |
@@ -41,6 +41,7 @@ mod path;
 mod peer;
 pub mod posted_reads;
 pub mod promise;
+pub(crate) mod reading;
 pub mod remote;
 mod route;
 pub mod streaming;

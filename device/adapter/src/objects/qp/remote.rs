@@ -22,6 +22,7 @@ use super::handed::Handed;
 use super::held::Held;
 use super::late::Late;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
+use super::reading::Reading;
 use super::window::Window;
 use crate::ethernet::{Frame, Parsed};
 
@@ -57,6 +58,8 @@ pub struct Sender {
     pub handed: Option<Box<Handed>>,
     /// The last answer of this READ, if it waits for them.
     pub(crate) late: Option<Box<Late>>,
+    /// The READ in progress, if a rule for faults looks at the order of its bytes.
+    pub(crate) reading: Option<Box<Reading>>,
     /// The memory for more than a few outstanding work requests.
     share: Share,
     /// Bytes of this memory.
@@ -79,6 +82,7 @@ impl Sender {
             outstanding,
             handed: None,
             late: None,
+            reading: None,
             max_bytes,
             share: Share::of(memory),
             idle_at: None,

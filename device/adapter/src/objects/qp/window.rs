@@ -14,7 +14,7 @@ use vrnic_roce::responder::Arrival;
 use super::held::Held;
 
 /// The most bytes of a window.
-const MAX_BYTES: usize = 64 << 10;
+pub(super) const MAX_BYTES: usize = 64 << 10;
 /// The most packets that wait behind a window. The peer must send further ones again.
 const MAX_BEHIND: usize = 64;
 

@@ -1,13 +1,13 @@
 //! The order in which the bytes of messages become visible, which no program may rely on.
 
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::Access;
+use vrnic_abi::qp::{Access, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::wr::Wr;
 
-use super::{MICRO, pairs, write};
+use super::{MICRO, pairs, worlds, write};
 use crate::world::Pair;
 
 const LEN: usize = 1000;
@@ -104,6 +104,58 @@ fn bytes_of_packets_become_visible_in_another_order() {
         }
         assert!(found >= 10, "{found} of 20 seeds, {len} bytes");
     }
+}
+
+#[test]
+fn bytes_that_a_read_brings_in_packets_become_visible_in_another_order() {
+    // One packet, several, and more than are kept.
+    for (len, parts) in [(LEN, 50), (10 * LEN, 100), (80 * LEN, 1000)] {
+        let mut found = 0;
+        for seed in 1..=20 {
+            let mut p = by_packets(&format!("disorder function=f1 opcode=read seed={seed}"));
+            p.b.fill(0, &vec![7; len]);
+            p.run(&Wr::new(Opcode::Read, &[p.a.sge(0, len as u32)]).to(p.b.buffer, p.b.key));
+            while p.a.bytes(len as u64 - 1, 1) != [7] {
+                assert!(p.sent().is_none(), "it has not completed");
+                part(&p);
+            }
+            let bytes = p.a.bytes(0, len);
+            found += u32::from(bytes.contains(&0));
+            assert!(!bytes.contains(&0) || p.sent().is_none(), "parts are missing");
+            (0..parts).for_each(|_| part(&p));
+            assert!(p.a.bytes(0, len) == vec![7; len], "all is there in the end");
+            assert_eq!(p.world.counts(), (1, 1));
+        }
+        assert!(found >= 10, "{found} of 20 seeds, {len} bytes");
+    }
+}
+
+#[test]
+fn unreliable_messages_in_packets_become_visible_in_another_order() {
+    let mut found = 0;
+    for seed in 1..=20 {
+        let [_, world] = worlds();
+        let mut p = Pair::connected(world, Setup { kind: Type::Uc, ..Setup::default() }, |_| {});
+        p.world.rule(&format!("disorder function=f2 seed={seed}"));
+        let len = 10 * LEN;
+        for (nth, opcode) in [Opcode::Write, Opcode::Send].into_iter().enumerate() {
+            let value = 7 + nth as u8;
+            p.a.fill(0, &vec![value; len]);
+            p.b.post_recv(1, &[p.b.sge(0, len as u32)]);
+            let wr = Wr::new(opcode, &[p.a.sge(0, len as u32)]);
+            p.run(&wr.to(p.b.buffer, p.b.key));
+            while p.b.bytes(len as u64 - 1, 1) != [value] {
+                assert!(p.received().is_none(), "it has not ended");
+                part(&p);
+            }
+            found += u32::from(p.b.bytes(0, len).iter().any(|byte| *byte != value));
+            (0..50).for_each(|_| part(&p));
+            assert!(p.b.bytes(0, len) == vec![value; len], "all is there in the end");
+        }
+        assert_eq!(p.received().map(|cqe| status(&cqe)), Some(Status::Success), "the SEND");
+        assert_eq!(p.world.counts(), (2, 2));
+    }
+    assert!(found >= 20, "{found} of 40 messages");
 }
 
 #[test]

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vrnic_abi::qp::State;
+use vrnic_faults::Site;
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
 use vrnic_roce::wire::{Frame as RoceFrame, Packet};
 
+use super::aside::Aside;
+use super::disordered::{self, Answer};
 use super::requests::{Received, admit};
 use crate::datapath::constants::{LATE_PAUSE, LONGEST_PAUSE, PAGES_PAUSE};
 use crate::datapath::runs::Runs;
@@ -61,7 +64,11 @@ fn take<H: Host>(
     received: &Received<'_>,
 ) -> Result<(), Discard> {
     let packet = &received.packet;
-    let waits = here.tpt.has_paged() || here.memory.may_wait() || here.core.ranges.has_blocks();
+    let waits = here.tpt.has_paged()
+        || here.memory.may_wait()
+        || here.core.ranges.has_blocks()
+        || here.core.injection.looks_at(Site::Copy)
+        || sender.reading.is_some();
     let found = match waits {
         true => sink(here, qp, sender, packet),
         false => Ok(None),
@@ -72,8 +79,8 @@ fn take<H: Host>(
             sender.engine.ask_again(now.plus(pause(here, PAGES_PAUSE)));
             return Ok(());
         }
-        Err(Aside::Awaited) => {
-            let mut late = Late::new(now, now.plus(pause(here, LATE_PAUSE)));
+        Err(Aside::Awaited(wait)) => {
+            let mut late = Late::new(now, now.plus(wait));
             let _has_room = late.wait(Box::new(Held::of(received.arrived)));
             sender.late = Some(Box::new(late));
             return Ok(());
@@ -96,7 +103,7 @@ fn take<H: Host>(
         Ok(Some(runs)) => runs.write::<H>(&here.memory, bytes),
         Ok(None) => place(here, qp, sender, id, offset, bytes),
         Err(Aside::Handed) => Some(()),
-        Err(Aside::Refused | Aside::Absent | Aside::Awaited) => None,
+        Err(Aside::Refused | Aside::Absent | Aside::Awaited(_)) => None,
     };
     here.moved(bytes.len() as u64);
     if placed.is_none() {
@@ -160,19 +167,6 @@ fn place<H: Host>(
     side.write::<H>(&here.memory, offset.into(), bytes).ok()
 }
 
-/// The reason for which the bytes of an answer are not written when the engine takes it.
-enum Aside {
-    /// Pages of the memory are absent, and have been requested, or the host has no room for the
-    /// bytes.
-    Absent,
-    /// The host has taken over the bytes of the whole message, and has not written all of them.
-    Awaited,
-    /// The host has taken the bytes over, and has written them if they are the last ones.
-    Handed,
-    /// The host could not write bytes of the message.
-    Refused,
-}
-
 /// Looks up the memory to which an answer goes, before the engine takes the answer. It cannot be
 /// looked up afterwards, because its pages may have become absent. Returns `None` if the memory is
 /// refused when the answer is stored.
@@ -199,6 +193,14 @@ fn sink<H: Host>(
     let is_handed = sender.handed.as_ref().is_some_and(|it| it.is_of(id));
     // The engine does not take an answer behind a missing one.
     let is_next = sender.engine.next_answered() == Some(id);
+    if is_next && (here.core.injection.looks_at(Site::Copy) || sender.reading.is_some()) {
+        let Packet { payload, .. } = *packet;
+        let (opcode, ends) = (posted.send.opcode, range.end == posted.send.length);
+        let answer = Answer { qpn: qp.qpn, id, opcode, range: range.clone(), ends, payload };
+        if let Some(aside) = disordered::place(here, &mut sender.reading, &side, &answer) {
+            return Err(aside);
+        }
+    }
     if (is_handed || !side.is_immediate::<H>(&here.memory, range.clone())) && !is_next {
         return Ok(None);
     }
@@ -245,7 +247,7 @@ fn hand_over<H: Host>(
     }
     match handed.awaited() {
         Awaited::Failed => Err(Aside::Refused),
-        Awaited::Soon if ends => Err(Aside::Awaited),
+        Awaited::Soon if ends => Err(Aside::Awaited(pause(here, LATE_PAUSE))),
         _ => Err(Aside::Handed),
     }
 }

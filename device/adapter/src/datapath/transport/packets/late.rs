@@ -9,7 +9,7 @@ use vrnic_packet::Nanos;
 use vrnic_roce::responder::{Arrival, Arriving};
 use vrnic_roce::wire::{Frame as RoceFrame, SendEnd};
 
-use super::message::{Message, verdict};
+use super::message::Message;
 use super::requests::{Half, Received};
 use crate::datapath::constants::BLOCKS_PAUSE;
 use crate::datapath::disorder::{Disorder, MAX_BLOCKS};
@@ -20,7 +20,7 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::host::Host;
 use crate::objects::qp::held::Held;
-use crate::objects::qp::remote::{Engine, Receiver};
+use crate::objects::qp::remote::Receiver;
 use crate::objects::qp::window::{Closing, Placing, Window};
 use crate::stats::Counter;
 
@@ -164,18 +164,13 @@ impl<H: Host> Half<'_, H> {
             window.bytes.clear();
             receiver.window = Some(window);
         }
-        if let Engine::Reliable(engine) = &mut receiver.engine
-            && engine.end(verdict(result, || self.core.host().moves_for())).is_some()
-            && let Err(refusal) = result
-        {
-            self.fail(refusal);
-        }
-        self.deliver(receiver, behind);
+        let ended = self.end(&mut receiver.engine, result);
+        self.deliver(receiver, behind, ended.is_err());
     }
 
     /// Delivers packets that have waited. Those behind a new window wait again.
-    fn deliver(&mut self, receiver: &mut Receiver, packets: VecDeque<Box<Held>>) {
-        let mut lost = self.held(receiver).is_err();
+    fn deliver(&mut self, receiver: &mut Receiver, packets: VecDeque<Box<Held>>, lost: bool) {
+        let mut lost = lost | self.held(receiver).is_err();
         for held in packets {
             if let Some(window) = receiver.window.as_deref_mut().filter(|it| it.closing.is_some()) {
                 lost |= !window.wait(held);

@@ -14,6 +14,8 @@
 //! | `requests` | execution of the peer's requests |
 //! | `late` | requests whose bytes become visible in another order, because of a rule for faults |
 //! | `answers` | answers of the peer |
+//! | `aside` | the reasons for which bytes of an answer are not written at once |
+//! | `disordered` | answers whose bytes become visible in another order, because of a rule for faults |
 //! | `datagrams` | datagrams in both directions |
 //! | [`turn`] | a turn of a QP: answers, requests, completions |
 //! | `take` | work requests taken out of the send queue |
@@ -22,9 +24,11 @@
 
 mod answers;
 pub(crate) mod arrivals;
+mod aside;
 pub(crate) mod connect;
 mod counts;
 pub(crate) mod datagrams;
+mod disordered;
 mod frames;
 mod late;
 pub(crate) mod message;

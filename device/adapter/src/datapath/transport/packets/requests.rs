@@ -176,24 +176,13 @@ impl<H: Host> Half<'_, H> {
             },
             Engine::Unreliable(engine) => {
                 let arrival = engine.receive(packet)?;
-                let result = self.execute(&arrival, packet.payload, false, &mut receiver.handed);
-                engine.end(verdict(result, Duration::default));
-                // An error of the receiver itself is reported to the receiver. In other cases no QP
-                // answers.
-                if let Err(refusal) = result {
-                    match refusal {
-                        Refusal::Operational | Refusal::Malformed => self.fail(refusal),
-                        Refusal::NotReady => self.core.stats().step(Counter::OutOfBuffer),
-                        _ => {}
-                    }
-                    return Err(Discard::Refused);
-                }
+                return self.request(receiver, received, &arrival);
             }
         }
         Ok(())
     }
 
-    /// Executes a request of a reliable connection, or the part of it in a packet.
+    /// Executes a request, or the part of it in a packet.
     fn request(
         &mut self,
         receiver: &mut Receiver,
@@ -216,13 +205,40 @@ impl<H: Host> Half<'_, H> {
         {
             window.bytes.extend_from_slice(payload);
         }
-        if let Engine::Reliable(engine) = &mut receiver.engine
-            && engine.end(verdict(result, || self.core.host().moves_for())).is_some()
-            && let Err(refusal) = result
-        {
-            self.fail(refusal);
+        self.end(&mut receiver.engine, result)
+    }
+
+    /// Passes the result of a request to the engine.
+    ///
+    /// # Errors
+    /// The packet of an unreliable connection is dropped.
+    pub(super) fn end(
+        &mut self,
+        engine: &mut Engine,
+        result: Result<Option<u64>, Refusal>,
+    ) -> Result<(), Discard> {
+        match engine {
+            Engine::Reliable(engine) => {
+                if engine.end(verdict(result, || self.core.host().moves_for())).is_some()
+                    && let Err(refusal) = result
+                {
+                    self.fail(refusal);
+                }
+                Ok(())
+            }
+            Engine::Unreliable(engine) => {
+                engine.end(verdict(result, Duration::default));
+                let Err(refusal) = result else { return Ok(()) };
+                // An error of the receiver itself is reported to the receiver. In other cases no
+                // QP answers.
+                match refusal {
+                    Refusal::Operational | Refusal::Malformed => self.fail(refusal),
+                    Refusal::NotReady => self.core.stats().step(Counter::OutOfBuffer),
+                    _ => {}
+                }
+                Err(Discard::Refused)
+            }
         }
-        Ok(())
     }
 
     /// Moves the QP to the error state.
