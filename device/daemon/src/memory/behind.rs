@@ -165,9 +165,13 @@ impl Behind {
         None
     }
 
-    /// Starts to read a range for a message, as far as there is room.
+    /// Starts to read a range for a message, as far as there is room. The first message of an asker
+    /// has more room, because later ones may have been announced when it had none.
     pub(super) fn announce(&self, asker: u64, message: u64, addr: u64, len: usize) {
         let mut state = self.state.lock();
+        let is_first =
+            !state.transfers(asker).iter().any(|transfer| transfer.is_read_before(message));
+        let max = if is_first { MAX_BYTES - MAX_TRANSFER } else { MAX_ANNOUNCED };
         let mut done = 0;
         while done < len {
             let Some(at) = addr.checked_add(done as u64) else { return };
@@ -178,7 +182,7 @@ impl Behind {
                 continue;
             }
             let span = Span { addr: at, len: (len - done).min(MAX_TRANSFER) };
-            if state.bytes(asker) + span.len > MAX_ANNOUNCED {
+            if state.bytes(asker) + span.len > max {
                 return;
             }
             done += span.len;

@@ -121,6 +121,11 @@ impl Transfer {
         matches!(self.direction, Direction::HandedOver(..))
     }
 
+    /// Returns whether it reads for a message before this one.
+    pub(super) fn is_read_before(&self, message: u64) -> bool {
+        matches!(self.direction, Direction::Read(own) if own < message)
+    }
+
     /// Returns whether it reads the byte at an address, for a message.
     pub(super) fn reads(&self, message: u64, addr: u64) -> bool {
         matches!(self.direction, Direction::Read(own) if own == message)

@@ -236,7 +236,20 @@ fn what_is_announced_is_read_for_that_message_alone() {
     assert_eq!(behind.read(1, 7, 150, &mut bytes[50..]), Some(10));
     assert_eq!((bytes[49], bytes[50]), (0, 1));
     behind.announce(2, 7, 0, 1 << 30);
-    assert_eq!(behind.state.lock().bytes(2), MAX_ANNOUNCED, "room is left");
+    assert_eq!(behind.state.lock().bytes(2), MAX_BYTES - MAX_TRANSFER, "room is left");
+}
+
+/// Messages that were announced later leave room for the one that is sent first.
+#[test]
+fn what_is_announced_for_the_first_message_has_more_room() {
+    let (behind, _vmm) = connected();
+    let len = MAX_ANNOUNCED / 2;
+    for message in 7..12 {
+        behind.announce(1, message, message << 32, len);
+    }
+    assert_eq!(behind.state.lock().bytes(1), MAX_ANNOUNCED, "two messages");
+    behind.announce(1, 6, 6 << 32, len);
+    assert_eq!(behind.state.lock().bytes(1), MAX_ANNOUNCED + len, "and the one before them");
 }
 
 #[test]
