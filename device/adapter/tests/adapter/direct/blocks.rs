@@ -120,7 +120,7 @@ fn packets_leave_as_their_bytes_are_stored() {
 }
 
 /// D18: while bytes of a WRITE are missing, the adapter executes the work requests of another queue
-/// pair, and those of the peer through the same connection.
+/// pair, and the peer's work requests for the same connection.
 #[test]
 fn others_go_on_while_a_write_waits() {
     let mut p = with_blocks(1);

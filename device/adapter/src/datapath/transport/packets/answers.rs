@@ -8,7 +8,7 @@ use vrnic_abi::qp::State;
 use vrnic_faults::Site;
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
-use vrnic_roce::wire::{Frame as RoceFrame, Packet};
+use vrnic_roce::wire::Packet;
 
 use super::aside::Aside;
 use super::disordered::{self, Answer};
@@ -133,11 +133,8 @@ pub(super) fn go_on<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, sender: &mut
             let _has_room = late.wait(held);
             continue;
         }
-        let arrived = held.parsed();
-        // The frame was checked when it arrived.
-        if let Ok(Some(parsed)) = RoceFrame::of(arrived.frame.bytes(), &arrived.headers)
-            && let Ok(packet) = parsed.checked_packet()
-            && take(here, qp, sender, &Received { arrived, parsed, packet }).is_err()
+        if let Some(received) = Received::of(&held)
+            && take(here, qp, sender, &received).is_err()
         {
             here.step(Counter::RxRoceDiscards);
         }

@@ -6,8 +6,8 @@ use vrnic_abi::Qpn;
 use vrnic_abi::sq::{Class, Opcode};
 
 use super::aside::Aside;
+use super::kept::Kept;
 use crate::datapath::constants::{BLOCKS_PAUSE, PAGES_PAUSE};
-use crate::datapath::disorder::{Disorder, MAX_BLOCKS};
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
@@ -94,14 +94,6 @@ fn blocks<H: Host>(
     else {
         return Ok(true);
     };
-    let order = Disorder::new(bytes.len() as u64, seed);
-    for _ in 0..MAX_BLOCKS {
-        let Some([from, to]) = order.at(*place) else { return Ok(true) };
-        // CAST: within the bytes.
-        let block = bytes.get(from as usize..to as usize).unwrap_or_default();
-        let at = start.saturating_add(from)..start.saturating_add(to);
-        side.write::<H>(&here.memory, at.start, block).map_err(|_| side.fault(here, at))?;
-        *place += 1;
-    }
-    Ok(order.at(*place).is_none())
+    let placed = Kept { start, bytes, seed }.place::<H>(side, &here.memory, place);
+    placed.map_err(|at| side.fault(here, at))
 }

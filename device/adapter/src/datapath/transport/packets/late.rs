@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use vrnic_abi::sq::Opcode;
 use vrnic_packet::Nanos;
 use vrnic_roce::responder::{Arrival, Arriving};
-use vrnic_roce::wire::{Frame as RoceFrame, SendEnd};
+use vrnic_roce::wire::SendEnd;
 
+use super::kept::Kept;
 use super::message::Message;
 use super::requests::{Half, Received};
 use crate::datapath::constants::BLOCKS_PAUSE;
-use crate::datapath::disorder::{Disorder, MAX_BLOCKS};
 use crate::datapath::inbound::Inbound;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
@@ -23,14 +23,6 @@ use crate::objects::qp::held::Held;
 use crate::objects::qp::remote::Receiver;
 use crate::objects::qp::window::{Closing, Placing, Window};
 use crate::stats::Counter;
-
-/// The state of the blocks of a window after some have been placed.
-enum Blocks {
-    /// More are left.
-    Left,
-    /// All have been placed.
-    Placed,
-}
 
 impl<H: Host> Half<'_, H> {
     /// Decides when the bytes of a packet that the engine has accepted are placed.
@@ -102,8 +94,8 @@ impl<H: Host> Half<'_, H> {
                 return Some(closing.due);
             }
             match self.blocks(window) {
-                Ok(Blocks::Left) => return self.pause(window, now),
-                Ok(Blocks::Placed) => self.finish(receiver, None),
+                Ok(false) => return self.pause(window, now),
+                Ok(true) => self.finish(receiver, None),
                 Err(refusal) => self.finish(receiver, Some(refusal)),
             }
         }
@@ -117,42 +109,31 @@ impl<H: Host> Half<'_, H> {
         Some(due)
     }
 
-    /// Places the next blocks.
-    fn blocks(&mut self, window: &mut Window) -> Result<Blocks, Refusal> {
+    /// Places the next blocks. Returns whether all have been placed.
+    fn blocks(&mut self, window: &mut Window) -> Result<bool, Refusal> {
         let (Some(closing), Some(seed)) = (&mut window.closing, window.seed) else {
-            return Ok(Blocks::Placed);
+            return Ok(true);
         };
         let Message { inbound, .. } = Message::new(&closing.arrival, self.responder);
         let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
         let mut side = SgList::default();
         responder::find(&there, self.responder, &inbound, &mut side)?;
         responder::accept(&there, self.responder, &Inbound { from: 0, ..inbound })?;
-        let order = Disorder::new(window.bytes.len() as u64, seed);
-        for _ in 0..MAX_BLOCKS {
-            let Some([from, to]) = order.at(closing.place) else { return Ok(Blocks::Placed) };
-            // CAST: within the bytes.
-            let block = window.bytes.get(from as usize..to as usize).unwrap_or_default();
-            let at = window.start.saturating_add(from);
-            side.write::<H>(&there.turn.memory, at, block).map_err(|_| {
-                side.refusal(&there.turn, at..at.saturating_add(block.len() as u64))
-            })?;
-            closing.place += 1;
-        }
-        Ok(if order.at(closing.place).is_some() { Blocks::Left } else { Blocks::Placed })
+        Kept { start: window.start, bytes: &window.bytes, seed }
+            .place::<H>(&side, &there.turn.memory, &mut closing.place)
+            .map_err(|at| side.refusal(&there.turn, at))
     }
 
     /// Executes the packet that has closed the window, unless it is refused, and those behind it.
     fn finish(&mut self, receiver: &mut Receiver, refused: Option<Refusal>) {
         let Some(mut window) = receiver.window.take() else { return };
         let Some(Closing { arrival, frame, behind, .. }) = window.closing.take() else { return };
-        let parsed = frame.parsed();
-        let result = match (RoceFrame::of(parsed.frame.bytes(), &parsed.headers), refused) {
+        let result = match (Received::of(&frame), refused) {
             (_, Some(refusal)) => Err(refusal),
-            // The frame was checked when it arrived.
-            (Ok(Some(parsed)), None) if let Ok(packet) = parsed.checked_packet() => {
+            (Some(Received { packet, .. }), None) => {
                 self.execute(&arrival, packet.payload, false, &mut receiver.handed)
             }
-            _ => Err(Refusal::Operational),
+            (None, None) => Err(Refusal::Operational),
         };
         let own = arrival.bytes as usize;
         if matches!(result, Err(Refusal::NotReady | Refusal::Absent)) {
@@ -176,12 +157,7 @@ impl<H: Host> Half<'_, H> {
                 lost |= !window.wait(held);
                 continue;
             }
-            let arrived = held.parsed();
-            // The frame was checked when it arrived.
-            if let Ok(Some(parsed)) = RoceFrame::of(arrived.frame.bytes(), &arrived.headers)
-                && let Ok(packet) = parsed.checked_packet()
-            {
-                let received = Received { arrived, parsed, packet };
+            if let Some(received) = Received::of(&held) {
                 let delivered = self.packet(receiver, &received);
                 lost |= delivered.and_then(|()| self.held(receiver)).is_err();
             }

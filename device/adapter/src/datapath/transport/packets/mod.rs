@@ -16,6 +16,7 @@
 //! | `answers` | answers of the peer |
 //! | `aside` | the reasons for which bytes of an answer are not written at once |
 //! | `disordered` | answers whose bytes become visible in another order, because of a rule for faults |
+//! | `kept` | the bytes of such requests and answers |
 //! | `datagrams` | datagrams in both directions |
 //! | [`turn`] | a turn of a QP: answers, requests, completions |
 //! | `take` | work requests taken out of the send queue |
@@ -30,6 +31,7 @@ mod counts;
 pub(crate) mod datagrams;
 mod disordered;
 mod frames;
+mod kept;
 mod late;
 pub(crate) mod message;
 mod requests;

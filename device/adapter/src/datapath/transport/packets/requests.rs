@@ -42,6 +42,16 @@ pub(super) struct Received<'f> {
     pub(super) packet: Packet<'f>,
 }
 
+impl<'f> Received<'f> {
+    /// Returns the packet of a frame that was held. The frame was checked when it arrived.
+    pub(super) fn of(held: &'f Held) -> Option<Self> {
+        let arrived = held.parsed();
+        let parsed = RoceFrame::of(arrived.frame.bytes(), &arrived.headers).ok()??;
+        let packet = parsed.checked_packet().ok()?;
+        Some(Self { arrived, parsed, packet })
+    }
+}
+
 /// Checks that a packet for a connected QP comes from its peer, as far as the packet shows that.
 /// The VLAN and the destination are those of the connection. Behind a gateway or a bond, a peer may
 /// send with another MAC than the one to which its packets are sent, but not with a MAC that
@@ -129,12 +139,8 @@ impl<H: Host> Half<'_, H> {
             && let Some(slot) = engine.next_held()
         {
             let Some(held) = receiver.take(slot) else { break };
-            let arrived = held.parsed();
-            // The frame was checked when it arrived.
-            if let Ok(Some(parsed)) = RoceFrame::of(arrived.frame.bytes(), &arrived.headers)
-                && let Ok(packet) = parsed.checked_packet()
-            {
-                self.packet(receiver, &Received { arrived, parsed, packet })?;
+            if let Some(received) = Received::of(&held) {
+                self.packet(receiver, &received)?;
             }
         }
         Ok(())
