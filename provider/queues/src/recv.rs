@@ -50,16 +50,11 @@ impl RecvQueue {
         segments: &[Sge],
     ) -> Result<(), PostError> {
         if self.next.wrapping_sub(freed) >= self.room {
-            return Err(self.refusal());
+            return Err(PostError::without_entry(self.room));
         }
         write_recv(self.ring.entry(self.next), wr_id, segments, self.max_sge)?;
         self.next = self.next.wrapping_add(1);
         Ok(())
-    }
-
-    #[cold]
-    fn refusal(&self) -> PostError {
-        if self.room == 0 { PostError::HandedOver } else { PostError::Full }
     }
 
     /// Refuses all further requests, because another poster writes them. Returns the ring.

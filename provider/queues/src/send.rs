@@ -87,7 +87,7 @@ impl SendQueue {
         payload: Payload<'_>,
     ) -> Result<(&AtomicU64, u64), PostError> {
         if self.next.wrapping_sub(freed) >= self.room {
-            return Err(self.refusal());
+            return Err(PostError::without_entry(self.room));
         }
         let count = payload.count(header.opcode, self.limits)?;
         let header = payload.header(header, count, abi::stamp(self.next));
@@ -102,11 +102,6 @@ impl SendQueue {
         let [first_to @ .., last_to]: &[AtomicU64; SEND_HEADER_WORDS] = head;
         ring::store(first_to, first);
         Ok((last_to, *last))
-    }
-
-    #[cold]
-    fn refusal(&self) -> PostError {
-        if self.room == 0 { PostError::HandedOver } else { PostError::Full }
     }
 
     /// Refuses all further requests, because another poster writes them. Returns the ring.

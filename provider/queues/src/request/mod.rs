@@ -67,6 +67,15 @@ pub enum PostError {
     Opcode,
 }
 
+impl PostError {
+    /// Returns the error of a queue that has no free entry. `room` is the number of entries that
+    /// may be outstanding.
+    #[cold]
+    pub(crate) fn without_entry(room: u32) -> Self {
+        if room == 0 { Self::HandedOver } else { Self::Full }
+    }
+}
+
 /// The fields that every request to the send queue has.
 #[derive(Clone, Copy, Debug)]
 pub struct SendHeader {
