@@ -6,6 +6,7 @@ use core::{ffi::c_void, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 use kernel::{
     current, device,
     error::{from_err_ptr, to_result},
+    ffi::{c_int, c_ulong},
     prelude::*,
     sync::{Arc, aref::ARef},
 };
@@ -21,7 +22,43 @@ pub(crate) enum Use {
     Write,
 }
 
-/// What ends the device's access to a DMA buffer.
+/// A part of a DMA buffer, for a region.
+pub(crate) struct DmabufPart {
+    /// The file of the buffer.
+    pub(crate) fd: i32,
+    /// First byte in the buffer.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+    /// The rights of the region (`enum ib_access_flags`).
+    pub(crate) access: u32,
+}
+
+/// A function of the core that pins a part of a DMA buffer.
+type PinPart = unsafe extern "C" fn(
+    *mut bindings::ib_device,
+    c_ulong,
+    usize,
+    c_int,
+    c_int,
+) -> *mut bindings::ib_umem_dmabuf;
+
+impl DmabufPart {
+    /// Pins it by a function of the core, either `ib_umem_dmabuf_get_pinned` or
+    /// `ib_umem_dmabuf_get_pinned_revocable_and_lock`.
+    fn get<T: Driver>(
+        &self,
+        device: &Device<T>,
+        pin: PinPart,
+    ) -> Result<*mut bindings::ib_umem_dmabuf> {
+        let (offset, length) = (self.offset.try_into()?, self.length.try_into()?);
+        let (device, access) = (device.as_raw(), self.access.try_into()?);
+        // SAFETY: the device is registered, as its operations run. Both functions check the rest.
+        from_err_ptr(unsafe { pin(device, offset, length, self.fd, access) })
+    }
+}
+
+/// An object that ends the device's access to a DMA buffer.
 pub(crate) trait Revoke: Send + Sync {
     /// Ends the access. On return the device does not use the buffer any more, and never will.
     /// Sleeps. It is called once at most, with the lock of the buffer held: when the exporter takes
@@ -101,30 +138,13 @@ impl Umem {
         Self::own(raw, device)
     }
 
-    /// Pins `length` bytes at `offset` of the DMA buffer `fd`, for a region with these access
-    /// rights (`enum ib_access_flags`).
+    /// Pins a part of a DMA buffer.
     ///
     /// # Errors
     ///
-    /// `EBADF` or `EINVAL` if `fd` is not a DMA buffer of that length, or one that cannot be
-    /// pinned.
-    pub(crate) fn pin_dmabuf<T: Driver>(
-        device: &Device<T>,
-        fd: i32,
-        offset: u64,
-        length: u64,
-        access: u32,
-    ) -> Result<Self> {
-        // SAFETY: the device is registered, as its operations run; the callee checks the rest.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_umem_dmabuf_get_pinned(
-                device.as_raw(),
-                offset.try_into()?,
-                length.try_into()?,
-                fd,
-                access.try_into()?,
-            )
-        })?;
+    /// `EBADF` or `EINVAL` if there is no DMA buffer of that length, or if it cannot be pinned.
+    pub(crate) fn pin_dmabuf<T: Driver>(device: &Device<T>, part: &DmabufPart) -> Result<Self> {
+        let raw = part.get(device, bindings::ib_umem_dmabuf_get_pinned)?;
         // SAFETY: only the field's address is made. Releasing it releases the whole.
         Self::own(unsafe { &raw mut (*raw).umem }, device)
     }
@@ -137,21 +157,9 @@ impl Umem {
     /// As [`Self::pin_dmabuf`]; `ENODEV` if it has been taken back already.
     pub(crate) fn lock_dmabuf<T: Driver>(
         device: &Device<T>,
-        fd: i32,
-        offset: u64,
-        length: u64,
-        access: u32,
+        part: &DmabufPart,
     ) -> Result<LockedDmabuf> {
-        // SAFETY: the device is registered, as its operations run; the callee checks the rest.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_umem_dmabuf_get_pinned_revocable_and_lock(
-                device.as_raw(),
-                offset.try_into()?,
-                length.try_into()?,
-                fd,
-                access.try_into()?,
-            )
-        })?;
+        let raw = part.get(device, bindings::ib_umem_dmabuf_get_pinned_revocable_and_lock)?;
         // INVARIANT: the core has locked it just now, for the caller.
         let lock = DmabufLock(NonNull::new(raw).ok_or(ENOMEM)?);
         // SAFETY: only the field's address is made. Releasing it releases the whole.
@@ -224,7 +232,7 @@ impl Drop for DmabufLock {
 ///
 /// # Invariants
 ///
-/// The lock is that of `umem`, and is dropped first.
+/// `lock` is the lock of `umem`, and is dropped first.
 pub(crate) struct LockedDmabuf {
     lock: DmabufLock,
     umem: Umem,

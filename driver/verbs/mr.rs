@@ -25,7 +25,7 @@ use crate::rdma::{
     mr::{Advice, MrOperations, NewMr, RegionChange, UserRegion},
     page_list::PageList,
     udata::Udata,
-    umem::Umem,
+    umem::{DmabufPart, Umem},
 };
 
 /// Rights that are hints, which may be ignored (`IB_ACCESS_OPTIONAL` without
@@ -37,7 +37,8 @@ pub(crate) struct Mr {
     state: Pin<KBox<Mutex<State>>>,
     /// Its memory, if that is not pinned.
     paged: Option<Arc<Region>>,
-    /// What ends the access to its memory, if the exporter of a DMA buffer may take that back.
+    /// The object that ends the access to its memory, if its memory is a DMA buffer that the
+    /// exporter may take back.
     revoker: Option<Arc<Revoker>>,
 }
 
@@ -60,7 +61,7 @@ impl Mr {
         // This comes before the command, because nothing may fail after it.
         let place = KBox::<Mutex<State>>::new_uninit(GFP_KERNEL)?;
         let key = ctx.execute::<command::RegMr>(params)?;
-        // The lock is not taken here, where that of a DMA buffer may be held.
+        // The mutex is not locked here, because the caller may hold the lock of a DMA buffer.
         let state = State { key, access: params.access.get(), memory };
         let Ok(state) = place.write_pin_init(new_mutex!(state, "vrnic::Mr"));
         let driver = Self { state, paged: None, revoker: None };
@@ -77,8 +78,7 @@ impl Mr {
         fd: i32,
     ) -> Result<NewMr<Self>> {
         let revoker = Revoker::new(ctx.adapter.liveness())?;
-        let UserRegion { start, length, access, .. } = *region;
-        let mut locked = Umem::lock_dmabuf(device, fd, start, length, access)?;
+        let mut locked = Umem::lock_dmabuf(device, &part(region, fd))?;
         let table = describe(ctx, locked.umem(), region.iova)?;
         let mut new = Self::new(ctx, &params(pd, region, &table, MrFlags::PRESENT)?, None)?;
         revoker.begin(Key::new(new.lkey));
@@ -158,7 +158,7 @@ impl MrOperations for Verbs {
         if ctx.adapter.caps().has(DeviceFeatures::REVOKES) {
             return Mr::revocable(ctx, device, pd, region, fd);
         }
-        let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
+        let umem = Umem::pin_dmabuf(device, &part(region, fd))?;
         // It may be another device's memory, which the adapter need not reach.
         register(ctx, pd, region, umem, MrFlags::PRESENT)
     }
@@ -257,6 +257,12 @@ fn register(
 ) -> Result<NewMr<Mr>> {
     let table = describe(ctx, &mut umem, region.iova)?;
     Mr::new(ctx, &params(pd, region, &table, flags)?, Some(umem))
+}
+
+/// Returns the part of the DMA buffer `fd` that is the memory of a region.
+fn part(region: &UserRegion, fd: i32) -> DmabufPart {
+    let UserRegion { start, length, access, .. } = *region;
+    DmabufPart { fd, offset: start, length, access }
 }
 
 /// Returns the parameters with which the adapter registers a region of these pages.
