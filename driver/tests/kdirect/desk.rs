@@ -127,10 +127,8 @@ impl<'a> Desk<'a> {
             self.connection.rdma(&pair.rdma, &part, &Op::Write(remote))?;
         }
         self.post_answer()?;
-        if let Err(error) = self.use_disk(ask, 0..length, 0..count) {
-            pr_info!("the disk has refused a read: {error:?}\n");
-            self.ranges.put()?;
-        }
+        let moved = self.use_disk(ask, 0..length, 0..count);
+        self.end_unless_moved(moved, "read")?;
         for pair in self.pairs.iter().take(count) {
             self.success(&pair.transfer)?;
             self.success(&pair.rdma)?;
@@ -157,10 +155,7 @@ impl<'a> Desk<'a> {
                 true => self.use_disk(ask, at..at + part.len(), nth..nth + 1),
                 false => Ok(()),
             };
-            if let Err(error) = moved {
-                pr_info!("the disk has refused a write: {error:?}\n");
-                self.ranges.put()?;
-            }
+            self.end_unless_moved(moved, "write")?;
             let Pair { transfer, .. } = self.pairs.get(nth).ok_or(EINVAL)?;
             self.success(transfer)?;
         }
@@ -196,6 +191,13 @@ impl<'a> Desk<'a> {
         let ends = self.ranges.first(ranges.end).get(ranges.start..).ok_or(EINVAL)?;
         let write = ask.write.get() != 0;
         self.disks.first().transfer(write, sector, (&self.packets, bytes), self.connection, ends)
+    }
+
+    /// Ends the transfers of all ranges if the disk has refused this request.
+    pub(crate) fn end_unless_moved(&mut self, moved: Result, request: &str) -> Result {
+        let Err(error) = moved else { return Ok(()) };
+        pr_info!("the disk has refused a {request}: {error:?}\n");
+        self.ranges.put()
     }
 
     /// Waits for a request, which must have succeeded. The log says how one has failed.

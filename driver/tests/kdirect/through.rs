@@ -18,10 +18,8 @@ impl Desk<'_> {
         let count = self.post_rdma(ask, length, true)?;
         self.post_answer()?;
         self.post_transfers(ask, count)?;
-        if let Err(error) = self.use_disk_through(ask, length, self.ranges.first(count)) {
-            pr_info!("the disk has refused a read: {error:?}\n");
-            self.ranges.put()?;
-        }
+        let moved = self.use_disk_through(ask, length, self.ranges.first(count));
+        self.end_unless_moved(moved, "read")?;
         // If a WRITE fails, the TRANSFERs behind it are flushed. So the WRITEs are looked at first.
         self.rdma_succeeds(count)?;
         self.transfers_succeed(count)
@@ -35,10 +33,8 @@ impl Desk<'_> {
         self.post_answer()?;
         // The controller must not read what has not arrived.
         self.rdma_succeeds(count)?;
-        if let Err(error) = self.use_disk_through(ask, length, self.ranges.first(count)) {
-            pr_info!("the disk has refused a write: {error:?}\n");
-            self.ranges.put()?;
-        }
+        let moved = self.use_disk_through(ask, length, self.ranges.first(count));
+        self.end_unless_moved(moved, "write")?;
         self.transfers_succeed(count)
     }
 
@@ -58,10 +54,8 @@ impl Desk<'_> {
         self.post_transfers(ask, 1)?;
         self.post_answer()?;
         let ends = self.ranges.first_again(pieces.len())?;
-        if let Err(error) = self.use_disk_through(ask, length, &ends) {
-            pr_info!("the disk has refused a write: {error:?}\n");
-            self.ranges.put()?;
-        }
+        let moved = self.use_disk_through(ask, length, &ends);
+        self.end_unless_moved(moved, "write")?;
         self.rdma_succeeds(1)?;
         self.transfers_succeed(1)
     }
