@@ -145,16 +145,24 @@ static struct side open_side(struct ibv_context *context, struct ibv_pd *pd)
 	return side;
 }
 
-/* Waits for a completion, and returns its operation; a cause of zero is any. */
-static enum ibv_wc_opcode completion(struct side *side, uint64_t id, enum ibv_wc_status status, uint32_t cause)
+/* Waits for a completion. */
+static struct ibv_wc next(struct side *side)
 {
-	struct ibv_wc wc;
+	struct ibv_wc wc = { 0 };
 	int count = 0;
 
 	for (long polls = 0; polls < MAX_POLLS && count == 0; polls++)
 		count = ibv_poll_cq(side->cq, 1, &wc);
 	errno = ETIMEDOUT;
 	need(count == 1, "waiting for a completion");
+	return wc;
+}
+
+/* Waits for a completion, and returns its operation; a cause of zero is any. */
+static enum ibv_wc_opcode completion(struct side *side, uint64_t id, enum ibv_wc_status status, uint32_t cause)
+{
+	struct ibv_wc wc = next(side);
+
 	if (wc.wr_id != id || wc.status != status || (cause && wc.vendor_err != cause)) {
 		fprintf(stderr, "request %lu completed with %s (%u), expected: %lu with %s (%u)\n", wc.wr_id,
 			ibv_wc_status_str(wc.status), wc.vendor_err, id, ibv_wc_status_str(status), cause);

@@ -610,7 +610,7 @@ int main(int count, char **arguments)
 	if (count < 2)
 		return 2;
 	if (strcmp(arguments[1], "serve") == 0)
-		listen_for_clients();
+		listen_for_clients(PORT, serve);
 	server = arguments[1];
 	for (size_t nth = 0; nth < sizeof(CASES) / sizeof(CASES[0]); nth++)
 		if (count > 2 ? strcmp(arguments[2], CASES[nth].name) == 0 : !CASES[nth].only_by_name) {

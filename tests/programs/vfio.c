@@ -7,16 +7,14 @@
  *                                          reset, memory, close, hold, which waits to be killed, or leave, which
  *                                          is a reset without a check
  */
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/pci_regs.h>
 #include <linux/vfio.h>
 #include <rdma/ib_user_verbs.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include "side.h"
+#include "serve.h"
 
 #ifndef VFIO_DEVICE_FEATURE_DMA_BUF
 /* Linux 6.19 and later have these. */
@@ -38,7 +36,9 @@ struct vfio_device_feature_dma_buf {
 
 enum { PORT = 7478, BAR = 2 };
 
-/* What the server does: one request, with data of a seed, or as many as succeed. A READ compares what it finds. */
+/*
+ * A request to the server: one work request with data of a seed, or as many as succeed. A READ compares the data.
+ */
 struct order {
 	uint64_t at;
 	uint32_t key, opcode, seed, many;
@@ -56,18 +56,6 @@ static bool same(const unsigned char *found, int seed)
 	return true;
 }
 
-static struct ibv_wc next(struct side *side)
-{
-	struct ibv_wc wc = { 0 };
-	int count = 0;
-
-	for (long polls = 0; polls < MAX_POLLS && count == 0; polls++)
-		count = ibv_poll_cq(side->cq, 1, &wc);
-	errno = ETIMEDOUT;
-	need(count == 1, "waiting for a completion");
-	return wc;
-}
-
 /* Posts a request for all of a buffer. */
 static void post(struct side *side, enum ibv_wr_opcode opcode, uint64_t here, uint32_t lkey, uint64_t there,
 		 uint32_t rkey)
@@ -81,56 +69,9 @@ static void post(struct side *side, enum ibv_wr_opcode opcode, uint64_t here, ui
 	expect(ibv_post_send(side->qp, &wr, &bad), 0, "ibv_post_send");
 }
 
-/* Connects a queue pair to one of the peer, which tells of its memory. */
-static void meet(struct side *side, int socket)
-{
-	struct address own = { .at = (uintptr_t)side->memory, .key = side->mr->rkey };
-	char ready;
-
-	side->socket = socket;
-	side->cq = ibv_create_cq(side->context, 16, NULL, NULL, 0);
-	need(side->cq != NULL, "ibv_create_cq");
-	side->qp = make_qp(side);
-	own.qpn = side->qp->qp_num;
-	need(ibv_query_gid(side->context, 1, GID_INDEX, &own.gid) == 0, "ibv_query_gid");
-	need(write(socket, &own, sizeof(own)) == sizeof(own), "telling the peer");
-	need(recv(socket, &side->peer, sizeof(own), MSG_WAITALL) == sizeof(own), "hearing of the peer");
-	connect_qp(side->qp, &side->peer);
-	need(write(socket, "", 1) == 1 && read(socket, &ready, 1) == 1, "the peer");
-}
-
-/* Ends the queue pair. */
-static void part(struct side *side)
-{
-	expect(ibv_destroy_qp(side->qp), 0, "ibv_destroy_qp");
-	expect(ibv_destroy_cq(side->cq), 0, "ibv_destroy_cq");
-	close(side->socket);
-}
-
-/* A device with memory for all of a process's connections. */
-static struct side begin(void)
-{
-	struct side side = { .context = open_device() };
-
-	side.pd = ibv_alloc_pd(side.context);
-	side.memory = aligned_alloc(RANGE, LENGTH);
-	need(side.pd && side.memory, "a protection domain and memory");
-	side.mr = ibv_reg_mr(side.pd, side.memory, LENGTH, RIGHTS);
-	need(side.mr != NULL, "ibv_reg_mr");
-	return side;
-}
-
-static void end(struct side *side)
-{
-	expect(ibv_dereg_mr(side->mr), 0, "ibv_dereg_mr");
-	expect(ibv_dealloc_pd(side->pd), 0, "ibv_dealloc_pd");
-	expect(ibv_close_device(side->context), 0, "ibv_close_device");
-	free(side->memory);
-}
-
 static void serve(int socket)
 {
-	struct side side = begin();
+	struct side side = begin_side(RIGHTS);
 	struct order order;
 
 	meet(&side, socket);
@@ -148,27 +89,8 @@ static void serve(int socket)
 			break;
 	}
 	part(&side);
-	end(&side);
+	end_side(&side);
 	exit(0);
-}
-
-static void listen_for_clients(void)
-{
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(PORT) };
-	int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
-
-	signal(SIGCHLD, SIG_IGN);
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	need(bind(listener, (struct sockaddr *)&any, sizeof(any)) == 0, "bind");
-	need(listen(listener, 8) == 0, "listen");
-	for (;;) {
-		int client = accept(listener, NULL, NULL);
-
-		need(client >= 0, "accept");
-		if (fork() == 0)
-			serve(client);
-		close(client);
-	}
 }
 
 /* The other device. */
@@ -280,16 +202,9 @@ static const char *server;
 /* Connects another queue pair of the same process. */
 static struct side dial(const struct side *process)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT) };
 	struct side side = *process;
-	int s = socket(AF_INET, SOCK_STREAM, 0);
 
-	need(inet_pton(AF_INET, server, &to.sin_addr) == 1, "the server's address");
-	for (int tries = 0; connect(s, (struct sockaddr *)&to, sizeof(to)) != 0; tries++) {
-		need(tries < 50, "connecting");
-		usleep(100000);
-	}
-	meet(&side, s);
+	meet(&side, reach(server, PORT));
 	return side;
 }
 
@@ -402,7 +317,7 @@ static void take_back(struct exported *exported, const char *ending)
 		close_device(exported);
 }
 
-/* What the BAR gives after its end: another region of it can be registered, unless it is closed. */
+/* After the end, another region of the BAR can be registered, unless the device is closed. */
 static void comes_back(struct side *side, struct exported *exported)
 {
 	if (exported->device < 0) {
@@ -446,7 +361,7 @@ static void does_not_change(struct side *side, struct ibv_mr *mr, uint32_t flags
 static void run(const char *group, const char *device, const char *ending)
 {
 	struct exported exported = open_exported(group, device);
-	struct side process = begin();
+	struct side process = begin_side(RIGHTS);
 	struct side steady = dial(&process), busy = dial(&process);
 	struct ibv_mr *mr = register_buffer(&process, &exported);
 
@@ -475,7 +390,7 @@ static void run(const char *group, const char *device, const char *ending)
 	comes_back(&steady, &exported);
 	expect(ibv_dereg_mr(mr), 0, "ibv_dereg_mr");
 	part(&steady);
-	end(&process);
+	end_side(&process);
 	close_exported(&exported);
 	printf("%s: good\n", ending);
 }
@@ -483,7 +398,7 @@ static void run(const char *group, const char *device, const char *ending)
 int main(int argc, char **argv)
 {
 	if (argc == 2 && strcmp(argv[1], "serve") == 0)
-		listen_for_clients();
+		listen_for_clients(PORT, serve);
 	if (argc != 5) {
 		fprintf(stderr, "usage: %s serve | ADDRESS GROUP DEVICE ENDING\n", argv[0]);
 		return 2;
