@@ -92,6 +92,21 @@ impl World {
         Arc::new(this)
     }
 
+    /// Returns a table with a window of type 1 that is not bound, and a region.
+    fn with_region() -> Arc<Self> {
+        let world = Self::new(MwType::Type1);
+        world.register();
+        world
+    }
+
+    /// Returns a table with a window that is bound to a region.
+    fn with_binding(kind: MwType) -> Arc<Self> {
+        let world = Self::new(kind);
+        world.register();
+        world.bind(REGION, LEN).expect("a binding");
+        world
+    }
+
     /// Registers the memory at `OLD`.
     fn register(&self) -> Key {
         let made = self.tpt.insert(|_| Ok::<_, ()>(region(OLD)));
@@ -185,11 +200,7 @@ fn a_region_comes_and_goes_while_a_window_is_bound_to_it() {
 fn a_region_goes_while_it_is_used() {
     race(
         3,
-        || {
-            let world = World::new(MwType::Type1);
-            world.register();
-            world
-        },
+        World::with_region,
         |world| assert!(world.deregister(REGION)),
         |world| {
             world.touch(REGION);
@@ -202,11 +213,7 @@ fn a_region_goes_while_it_is_used() {
 fn a_region_is_revoked_while_a_window_is_bound_to_it() {
     race(
         2,
-        || {
-            let world = World::new(MwType::Type1);
-            world.register();
-            world
-        },
+        World::with_region,
         |world| {
             world.revoke(REGION);
             assert!(world.deregister(REGION), "a window was left");
@@ -223,12 +230,7 @@ fn a_region_is_revoked_while_a_window_is_bound_to_it() {
 fn a_region_is_revoked_while_its_window_is_used() {
     race(
         2,
-        || {
-            let world = World::new(MwType::Type1);
-            world.register();
-            world.bind(REGION, LEN).expect("a binding");
-            world
-        },
+        || World::with_binding(MwType::Type1),
         |world| world.revoke(REGION),
         |world| {
             world.touch(WINDOW);
@@ -242,12 +244,7 @@ fn a_region_is_revoked_while_its_window_is_used() {
 fn a_binding_ends_while_its_region_goes() {
     race(
         2,
-        || {
-            let world = World::new(MwType::Type1);
-            world.register();
-            world.bind(REGION, LEN).expect("a binding");
-            world
-        },
+        || World::with_binding(MwType::Type1),
         |world| {
             world.deregister(REGION);
             // The index that is left, or the one that has become free.
@@ -262,12 +259,7 @@ fn a_binding_ends_while_its_region_goes() {
 fn a_window_is_invalidated_while_its_region_goes() {
     race(
         2,
-        || {
-            let world = World::new(MwType::Type2);
-            world.register();
-            world.bind(REGION, LEN).expect("a binding");
-            world
-        },
+        || World::with_binding(MwType::Type2),
         |world| {
             world.deregister(REGION);
         },
@@ -286,11 +278,7 @@ fn a_window_is_invalidated_while_its_region_goes() {
 fn a_region_moves_while_a_window_is_bound_to_it() {
     race(
         2,
-        || {
-            let world = World::new(MwType::Type1);
-            world.register();
-            world
-        },
+        World::with_region,
         |world| {
             if world.tpt.replace(REGION, region(NEW), || world.drain()).is_ok() {
                 world.freed.store(true, Ordering::SeqCst);
@@ -309,11 +297,7 @@ fn a_region_moves_while_a_window_is_bound_to_it() {
 fn a_region_is_amended_while_a_window_is_bound_to_it() {
     race(
         2,
-        || {
-            let world = World::new(MwType::Type1);
-            world.register();
-            world
-        },
+        World::with_region,
         |world| {
             let new = Mr { access: Access::empty(), ..region(OLD) };
             if world.tpt.amend(REGION, new, || world.drain()).is_ok() {
@@ -367,11 +351,7 @@ fn a_fast_region_comes_and_goes_while_a_window_is_bound_to_it() {
 fn two_bindings_at_the_same_time() {
     race(
         2,
-        || {
-            let world = World::new(MwType::Type1);
-            world.register();
-            world
-        },
+        World::with_region,
         |world| world.bind(REGION, LEN).expect("a binding"),
         |world| {
             world.bind(REGION, LEN).expect("a binding");
