@@ -70,7 +70,7 @@ struct vrnicdv_ring {
 	uint32_t freed;
 };
 
-/* What follows the header of each entry of a send queue. */
+/* The kind of data behind the header of each entry of a send queue. */
 enum vrnicdv_header {
 	/* Nothing: RC and UC. */
 	VRNICDV_HEADER_CONNECTED = 0,

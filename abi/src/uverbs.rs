@@ -392,8 +392,8 @@ pub struct RangeReq {
     pub direction: u8,
     /// A [`crate::direct::Notice`].
     pub notice: u8,
-    /// A [`crate::direct::PacketMemory`], for [`RangeOp::Arm`]: an address, which is that of the
-    /// device memory, or a free block, without device memory and offset.
+    /// A [`crate::direct::PacketMemory`], for [`RangeOp::Arm`]: an address in the device memory, or
+    /// a free block. With a block there is no device memory, and the offset is zero.
     pub packet_memory: u8,
     /// The range, but for [`RangeOp::Get`].
     pub range: RangeNumber,

@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Revoker {
     liveness: Arc<Liveness>,
     /// The key of the region, from its creation until its removal. Locked while a command with the
-    /// key runs, because the key may soon be that of another region.
+    /// key runs, because another region may have this key soon.
     #[pin]
     key: Mutex<Option<Key>>,
 }

@@ -23,14 +23,14 @@ enum { LENGTH = 64 << 10, MESSAGES = 100, RECEIVES = 8, ENTRIES = 4, TIMEOUT_S =
        /* The shared memory: data, then rings. */
        SHARED = 1 << 20 };
 
-/* What each end tells the other. */
+/* The data that each end sends to the other when they connect. */
 struct address {
 	union ibv_gid gid;
 	uint64_t at;
 	uint32_t qpn, key;
 };
 
-/* What each SEND says: the number of the message, whose data was written before. */
+/* The data of each SEND: the number of the message, whose data was written before. */
 struct note {
 	uint32_t number;
 };
@@ -49,7 +49,7 @@ static void check_time(time_t start, const char *of)
 
 /* ---- The second process: no verbs. ---- */
 
-/* What it gets beside the two files. */
+/* The data that the second process gets, beside the two files. */
 struct job {
 	struct vrnicdv_qp_layout qp;
 	struct vrnicdv_cq_layout cq;

@@ -225,8 +225,8 @@ impl Opcode {
         if number > KERNEL_WR_AWAIT { None } else { Self::BY_WR_OPCODE[number as usize] }
     }
 
-    /// The properties of the operations by their number. Numbers without an operation have those of
-    /// [`Self::Send`].
+    /// The properties of the operations by their number. A number without an operation has the
+    /// properties of [`Self::Send`].
     const INFOS: &'static [OpcodeInfo; 256] = &{
         let (mut table, mut raw) = ([OpcodeInfo::SEND; 256], 0);
         while raw < u8::MAX {

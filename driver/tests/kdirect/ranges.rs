@@ -35,7 +35,7 @@ pub(crate) enum Way {
     Mark,
     /// The controller uses the window, and the adapter counts the bytes.
     Window,
-    /// The same, and what a peer gives goes through one range, whatever its length.
+    /// As [`Self::Window`], but a READ of any length uses one range.
     OneRange,
 }
 

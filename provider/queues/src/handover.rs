@@ -75,6 +75,7 @@ pub struct CqHandover {
     pub ring: RingPlace,
     /// The last arm request, which is stored with each consumer index.
     pub arm: u32,
-    /// Whether the adapter may hold entries back, so that the bell must be rung when there is room.
+    /// True if the adapter may hold entries back. The doorbell must then be rung when there is
+    /// room.
     pub holding: bool,
 }
