@@ -1,0 +1,233 @@
+//! A VMM that lies, is silent or disconnects, and memory that goes away.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::relay::{Relay, Request};
+use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
+
+use crate::common::{connected, pattern, start_with, still_works};
+use crate::device::{Device, FAR, LEN, Manner, Rig, WAYS, far};
+
+/// Longest time in which the daemon notices that the VMM does not answer.
+const SILENCE: Duration = Duration::from_secs(4);
+
+/// An access that the VMM refuses fails its message and ends a connection of iWARP.
+#[test]
+fn a_refused_access_ends_a_connection_of_iwarp() {
+    for nth in 0..4 {
+        let mut rig = Rig::of("iwarp", WAYS[1]);
+        let (mut a, mut b, key) = rig.ends();
+        b.fill(0, &[7; 4096]);
+        rig.device.be(Manner::Refuses);
+        let (own, local) = (far(0, 4096, key), b.sge(0, 4096));
+        match nth {
+            0 => {
+                let write = Wr::new(Opcode::Write, &[own]).to(b.buffer, b.key);
+                a.run_expecting(&write, Status::LocProtErr);
+            }
+            1 => {
+                let read = Wr::new(Opcode::Read, &[own]).to(b.buffer, b.key);
+                a.run_expecting(&read, Status::LocProtErr);
+            }
+            _ => {
+                // The READ shows the failure of a WRITE, which completes when it has been sent.
+                if nth == 2 {
+                    b.run(&Wr::new(Opcode::Write, &[local]).to(FAR, key));
+                }
+                let cqe = b.run(&Wr::new(Opcode::Read, &[local]).to(FAR, key));
+                assert_ne!(cqe.status, Status::Success as u8, "{nth}");
+            }
+        }
+        assert_eq!(b.bytes(0, 4096), [7; 4096], "{nth}: nothing arrives");
+        rig.daemon.check();
+    }
+}
+
+/// The VMM cannot read and write at once, so nothing of an atomic operation is executed.
+#[test]
+fn atomic_operations_are_refused() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let (mut a, b, key) = rig.ends();
+        b.fill(0, &5u64.to_le_bytes());
+        let add = Wr::new(Opcode::FetchAdd, &[far(0, 8, key)]).atomic(2, 0).to(b.buffer, b.key);
+        a.run_expecting(&add, Status::LocProtErr);
+        assert_eq!(b.bytes(0, 8), 5u64.to_le_bytes(), "{way:?}: its result has no place");
+        let (_a, mut b, key) = rig.ends();
+        let add = Wr::new(Opcode::FetchAdd, &[b.sge(0, 8)]).atomic(2, 0).to(FAR, key);
+        let cqe = b.run(&add);
+        assert!(
+            [Status::RemOpErr as u8, Status::RemAccessErr as u8].contains(&cqe.status),
+            "{way:?}: {cqe:?}"
+        );
+        assert_eq!(rig.device.largest.load(Ordering::SeqCst), 0, "{way:?}: no message");
+        rig.daemon.check();
+    }
+}
+
+/// An answer that is not right, or none, ends that work request alone.
+#[test]
+fn a_vmm_that_lies_fails_that_work_request_alone() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let manners = [
+            Manner::Refuses,
+            Manner::Short,
+            Manner::Long,
+            Manner::WrongId,
+            Manner::WrongAddress,
+            Manner::Silent,
+        ];
+        for manner in manners {
+            // Its own memory, and the memory of its peer.
+            for own in [true, false] {
+                let (mut a, mut b, key) = rig.ends();
+                b.fill(0, &[7; 512]);
+                rig.device.be(manner);
+                let begun = Instant::now();
+                let status = if own {
+                    let write = Wr::new(Opcode::Write, &[far(0, 512, key)]).to(b.buffer, b.key);
+                    a.run(&write).status
+                } else {
+                    let write = Wr::new(Opcode::Write, &[b.sge(0, 512)]).to(FAR, key);
+                    b.run(&write).status
+                };
+                let expected = if own { Status::LocProtErr } else { Status::RemOpErr };
+                assert_eq!(status, expected as u8, "{way:?}: {manner:?}, own memory: {own}");
+                assert!(begun.elapsed() < SILENCE, "{way:?}: {manner:?}");
+                assert_eq!(b.bytes(0, 512), [7; 512], "nothing of a lie arrives");
+                rig.device.be(Manner::Honest);
+                if let Some(request) = rig.device.open.lock().take() {
+                    rig.relay.send(&request.reply(&[0xee; 512])).expect("a late reply");
+                }
+                let (mut a, b, key) = rig.ends();
+                rig.device.fill(0, b"next");
+                let write = Wr::new(Opcode::Write, &[far(0, 4, key)]).to(b.buffer, b.key);
+                a.run_expecting(&write, Status::Success);
+                assert_eq!(b.bytes(0, 4), b"next");
+                still_works(&mut a, &b);
+            }
+        }
+        rig.daemon.wait_for_log("a reply of the VMM was ignored");
+        rig.daemon.check();
+    }
+}
+
+#[test]
+fn a_second_reply_is_ignored() {
+    let mut rig = Rig::new(&[]);
+    let (mut a, b, key) = rig.ends();
+    rig.device.be(Manner::Twice);
+    for round in 0..20 {
+        rig.device.fill(0, &pattern(900, round));
+        let write = Wr::new(Opcode::Write, &[far(0, 900, key)]).to(b.buffer, b.key);
+        a.run_expecting(&write, Status::Success);
+        assert!(b.bytes(0, 900) == pattern(900, round));
+    }
+    rig.daemon.check();
+}
+
+/// Other work goes on while a request waits for the VMM.
+#[test]
+fn a_silent_vmm_delays_nothing_else() {
+    let mut rig = Rig::new(&[]);
+    let (mut a, b, key) = rig.ends();
+    let [mut c, d] = connected(&rig.guests, Setup::default());
+    rig.device.be(Manner::Silent);
+    a.post_send(&Wr::new(Opcode::Write, &[far(0, 8, key)]).to(b.buffer, b.key));
+    wait::until("a request", || rig.device.open.lock().clone());
+    let begun = Instant::now();
+    (0..100).for_each(|_| still_works(&mut c, &d));
+    // Commands and registers of the function are executed meanwhile.
+    assert!(rig.guests[0].caps().max_qp.get() > 0);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    let request = rig.device.open.lock().take().expect("a request");
+    rig.relay.send(&rig.device.execute(&request)).expect("a reply");
+    a.send_cq.expect(1, Status::Success);
+    rig.daemon.check();
+}
+
+#[test]
+fn what_is_unmapped_under_a_key_is_not_sent() {
+    let mut rig = Rig::new(&[]);
+    let (mut a, b, key) = rig.ends();
+    b.fill(0, &[7; 8]);
+    rig.device.be(Manner::Silent);
+    a.post_send(&Wr::new(Opcode::Write, &[far(0, 8, key)]).to(b.buffer, b.key));
+    let request = wait::until("a request", || rig.device.open.lock().clone());
+    rig.guests[0].with_client(|client| client.dma_unmap(FAR, LEN as u64)).expect("DMA_UNMAP");
+    rig.relay.send(&rig.device.execute(&request)).expect("a reply");
+    let cqe = wait::until("completion", || a.send_cq.poll());
+    assert_eq!(cqe.status, Status::LocProtErr as u8);
+    assert_eq!(b.bytes(0, 8), [7; 8]);
+    rig.daemon.check();
+}
+
+/// When a region has been removed, nothing is written by its key any more.
+#[test]
+fn a_removed_region_is_no_longer_written() {
+    let mut rig = Rig::new(&[]);
+    let (a, mut b, key) = rig.ends();
+    rig.device.be(Manner::Silent);
+    b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 8)]).to(FAR, key));
+    let request = wait::until("a request", || rig.device.open.lock().clone());
+    let (relay, device) = (&rig.relay, &rig.device);
+    std::thread::scope(|scope| {
+        let answered = scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            let reply = device.execute(&request);
+            let answered = Instant::now();
+            relay.send(&reply).expect("a reply");
+            answered
+        });
+        a.guest.on_object(Admin::DeregMr, key).expect("DEREG_MR");
+        let removed = Instant::now();
+        assert!(removed >= answered.join().expect("a thread"), "the write was still on its way");
+    });
+    let cqe = wait::until("completion", || b.send_cq.poll());
+    assert_ne!(cqe.status, Status::Success as u8);
+    rig.daemon.check();
+}
+
+/// A VMM that ends while a request waits for it.
+#[test]
+fn a_vmm_that_disconnects_ends_its_own_work_alone() {
+    let Rig { mut daemon, device, relay, guests: [first, second], .. } = Rig::new(&[]);
+    let guests = [first, second];
+    let [mut a, b] = connected(&guests, Setup::default());
+    let key = a.guest.reg_flat(a.pdn, ALL, FAR, LEN as u64).expect("a region");
+    device.be(Manner::Silent);
+    a.post_send(&Wr::new(Opcode::Write, &[far(0, 8, key)]).to(b.buffer, b.key));
+    wait::until("a request", || device.open.lock().clone());
+    let [_, second] = guests;
+    drop((a, relay));
+    daemon.wait_for_log("VMM disconnected");
+    let again = daemon.ready_guest(0);
+    let [mut a, b] = connected(&[again, second], Setup::default());
+    still_works(&mut a, &b);
+    daemon.check();
+}
+
+/// Without the setting, the VMM gets no requests.
+#[test]
+fn without_the_setting_there_are_no_messages() {
+    let mut daemon = start_with(2, &[]);
+    let device = Device::new();
+    let answering = Arc::clone(&device);
+    let answer = Arc::new(move |request: &Request| answering.answer(request));
+    let relay = Relay::start(&daemon.socket(0), answer).expect("a relay");
+    let guests = [daemon.ready_guest_behind(0, &relay), daemon.ready_guest(1)];
+    let [mut a, b] = connected(&guests, Setup::default());
+    let key = a.guest.reg_flat(a.pdn, ALL, FAR, LEN as u64).expect("a region");
+    let write = Wr::new(Opcode::Write, &[far(0, 8, key)]).to(b.buffer, b.key);
+    a.run_expecting(&write, Status::LocProtErr);
+    assert_eq!(device.largest.load(Ordering::SeqCst), 0);
+    daemon.check();
+}
