@@ -247,6 +247,15 @@ pub fn pingpong(pair: &Pair, rounds: u32) -> Result<[Running; 2]> {
     Ok([client, server])
 }
 
+/// Waits until both programs have ended, each for `timeout`, and checks that they have succeeded.
+pub fn succeed(programs: [Running; 2], timeout: Duration) -> Result<()> {
+    for program in programs {
+        let output = program.wait(timeout)?;
+        ensure!(output.ok(), "a program failed: {}", said(&output));
+    }
+    Ok(())
+}
+
 /// Waits for ten seconds until the guest has received 100 packets more.
 pub fn receives(guest: &Guest) -> Result<()> {
     let more = counter(guest, "rx_pkts")? + 100;

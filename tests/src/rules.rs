@@ -4,6 +4,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use vrnic_qemu::pair::Pair;
 
+use crate::commands::works;
+
 /// Returns the path of the control socket of the daemons of this process.
 fn control() -> String {
     let file = format!("vrnic-control-{}", std::process::id());
@@ -37,6 +39,12 @@ pub fn arm(pair: &Pair, rule: &str) -> Result<()> {
 pub fn proved(pair: &Pair, hits: u64) -> Result<()> {
     let hits = hits.to_string();
     fault(pair, &["wait", "1", "--hits", &hits, "--timeout", "60"]).map(drop)
+}
+
+/// Removes the rules, and checks that everything works again.
+pub fn over(pair: &Pair) -> Result<()> {
+    fault(pair, &["clear"])?;
+    works(pair)
 }
 
 /// Returns the number of packets that each rule has hit.

@@ -12,7 +12,8 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    SHORT_TIMEOUT, hears_fatal, recovers, registration, said, settles, stop, transfer, watch, works,
+    SHORT_TIMEOUT, hears_fatal, recovers, registration, said, settles, stop, succeed, transfer,
+    watch, works,
 };
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::health;
@@ -121,10 +122,7 @@ fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     pair.daemon.pause()?;
     sleep(Duration::from_secs(4));
     pair.daemon.resume()?;
-    for program in [client, server] {
-        let output = program.wait(SHORT_TIMEOUT)?;
-        ensure!(output.ok(), "the transfer failed: {}", said(&output));
-    }
+    succeed([client, server], SHORT_TIMEOUT)?;
     let now = [registration(&pair.a)?, registration(&pair.b)?];
     ensure!(now == before, "an adapter was given up");
     works(pair)

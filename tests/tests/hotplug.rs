@@ -9,7 +9,9 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::memory::{MemoryDevice, PLUGGED_MEMORY};
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
-use vrnic_tests::commands::{PCI, SHORT_TIMEOUT, recovers, registration, settles, transfer, works};
+use vrnic_tests::commands::{
+    PCI, SHORT_TIMEOUT, recovers, registration, settles, succeed, transfer, works,
+};
 use vrnic_tests::conformance::{between, run};
 use vrnic_tests::harness::{self, Case};
 
@@ -114,9 +116,7 @@ fn still(pair: &mut Pair) -> Result<()> {
     pair.a.qmp(r#"{"execute":"stop"}"#)?;
     sleep(Duration::from_secs(20));
     pair.a.qmp(r#"{"execute":"cont"}"#)?;
-    for program in [client, server] {
-        ensure!(program.wait(Duration::from_secs(90))?.ok(), "a program failed");
-    }
+    succeed([client, server], Duration::from_secs(90))?;
     ensure!(registration(&pair.a)? == before, "the adapter was reset");
     works(pair)
 }

@@ -10,10 +10,10 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{
     LONG_TIMEOUT, SHORT_TIMEOUT, both, counter, hears_fatal, link_is, netdev_up, pingpong,
-    recovers, registration, said, stop, stop_all, transfer, watch, works,
+    recovers, registration, said, stop, stop_all, succeed, transfer, watch, works,
 };
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::rules::{self, arm, fault, proved};
+use vrnic_tests::rules::{self, arm, fault, over, proved};
 
 /// Control port of the transfers.
 const PORT: u16 = 18900;
@@ -86,12 +86,6 @@ fn main() -> ExitCode {
     harness::main(options, cases)
 }
 
-/// Removes the rule, and checks that everything works again.
-fn over(pair: &Pair) -> Result<()> {
-    fault(pair, &["clear"])?;
-    works(pair)
-}
-
 /// A transfer of WRITEs from a ends because of a rule, and says so.
 fn ends_with(pair: &mut Pair, rule: &str, says: &str) -> Result<()> {
     let (server, client) = transfer(pair, "ib_write_bw", 120, PORT)?;
@@ -109,7 +103,7 @@ fn goes_on(pair: &mut Pair, tool: &str, rule: &str, hits: u64) -> Result<()> {
     let (server, client) = transfer(pair, tool, 10, PORT)?;
     arm(pair, rule)?;
     proved(pair, hits)?;
-    succeed([client, server])?;
+    succeed([client, server], LONG_TIMEOUT)?;
     over(pair)
 }
 
@@ -135,21 +129,12 @@ fn full_cq(pair: &mut Pair) -> Result<()> {
     over(pair)
 }
 
-/// Waits until both programs have ended well.
-fn succeed(programs: [Running; 2]) -> Result<()> {
-    for program in programs {
-        let output = program.wait(LONG_TIMEOUT)?;
-        ensure!(output.ok(), "the transfer failed: {}", said(&output));
-    }
-    Ok(())
-}
-
 /// A program that waits for completions, and checks all bytes, finds no difference.
 fn disorder(pair: &mut Pair) -> Result<()> {
     let programs = pingpong(pair, 20_000)?;
     arm(pair, "disorder seed=5 times=500")?;
     proved(pair, 500)?;
-    succeed(programs)?;
+    succeed(programs, LONG_TIMEOUT)?;
     over(pair)
 }
 
@@ -180,7 +165,7 @@ fn flaps(pair: &mut Pair) -> Result<()> {
     let programs = pingpong(pair, 20_000)?;
     arm(pair, "port-down function=a lasts=150ms pause=400ms times=2")?;
     proved(pair, 2)?;
-    succeed(programs)?;
+    succeed(programs, LONG_TIMEOUT)?;
     over(pair)
 }
 
@@ -396,6 +381,6 @@ fn timeline(pair: &mut Pair) -> Result<()> {
     let trace: Value = serde_json::from_str(&std::fs::read_to_string(&*file)?)?;
     let events = trace["traceEvents"].as_array().context("no events")?;
     ensure!(events.iter().any(|event| event["ph"] == "X"), "no work request: {trace}");
-    succeed([client, server])?;
+    succeed([client, server], LONG_TIMEOUT)?;
     works(pair)
 }

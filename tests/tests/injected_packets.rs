@@ -3,11 +3,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG_TIMEOUT, pingpong, said, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, pingpong, succeed};
 use vrnic_tests::harness::{self, Case};
-use vrnic_tests::rules::{self, arm, fault, proved};
+use vrnic_tests::rules::{self, arm, over, proved};
 
 /// Number of messages of 4 KiB, each of which is checked.
 const ROUNDS: u32 = 20_000;
@@ -36,10 +36,6 @@ fn goes_on(pair: &mut Pair, rule: &str) -> Result<()> {
     let programs = pingpong(pair, ROUNDS)?;
     arm(pair, rule)?;
     proved(pair, HITS)?;
-    for program in programs {
-        let output = program.wait(LONG_TIMEOUT)?;
-        ensure!(output.ok(), "the programs failed: {}", said(&output));
-    }
-    fault(pair, &["clear"])?;
-    works(pair)
+    succeed(programs, LONG_TIMEOUT)?;
+    over(pair)
 }

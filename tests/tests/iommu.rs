@@ -8,7 +8,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::iommu::Iommu;
 use vrnic_qemu::modules::VIRTIO_IOMMU;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, transfer, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, succeed, transfer, works};
 use vrnic_tests::conformance::{between, run};
 use vrnic_tests::harness::{self, Case};
 
@@ -40,9 +40,7 @@ fn translated(pair: &mut Pair, kind: &str) -> Result<()> {
 fn regions(pair: &mut Pair) -> Result<()> {
     let (server, client) = transfer(pair, "ib_write_bw", 10, 18700)?;
     between(&pair.b, &pair.a, "--only regions")?;
-    for program in [client, server] {
-        ensure!(program.wait(LONG_TIMEOUT)?.ok(), "a program failed");
-    }
+    succeed([client, server], LONG_TIMEOUT)?;
     let refused = pair.daemon.log(usize::MAX).contains("was refused");
     ensure!(!refused, "the daemon refused a range");
     Ok(())

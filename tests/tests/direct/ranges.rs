@@ -152,6 +152,16 @@ pub(super) fn no_ranges(guest: &Guest) -> Result<()> {
 /// Moves the data, and checks that all of it went through ranges, and that the server's kernel
 /// allocated few pages for it. Returns the CRC.
 pub(super) fn moves(server: &Server<'_>, parameters: &str, moved: &str) -> Result<u32> {
+    moves_by(server, parameters, moved, u64::from(server.bytes / RANGE))
+}
+
+/// Moves the data as [`moves`] does, by this number of TRANSFERs.
+pub(super) fn moves_by(
+    server: &Server<'_>,
+    parameters: &str,
+    moved: &str,
+    transfers: u64,
+) -> Result<u32> {
     let Server { pair, bytes, .. } = server;
     let counts =
         || Ok::<_, anyhow::Error>([counter(&pair.a, "transfer_wqes")?, counter(&pair.b, moved)?]);
@@ -166,7 +176,7 @@ pub(super) fn moves(server: &Server<'_>, parameters: &str, moved: &str) -> Resul
     let limit = (each / 2).max(OWN_PAGES);
     ensure!(pages < limit, "the server's kernel allocated {pages} pages");
     let grown = [after[0] - before.0[0], after[1] - before.0[1]];
-    ensure!(grown == [each, each], "TRANSFERs, and {moved}: {grown:?}, and not {each}");
+    ensure!(grown == [transfers; 2], "TRANSFERs, and {moved}: {grown:?}, and not {transfers}");
     server.crc_in(&text)
 }
 
