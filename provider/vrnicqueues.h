@@ -31,7 +31,7 @@ struct vrnicdv_area {
 struct vrnicdv_doorbell {
 	struct vrnicdv_area page;
 	struct vrnicdv_area kick;
-	/* The bit of VRNICDV_SUMMARY that tells the adapter to look at the queues. */
+	/* The bit of VRNICDV_SUMMARY for which the adapter looks at the queues. */
 	uint64_t bit;
 	/* The value that is stored at the start of kick. */
 	uint32_t number;

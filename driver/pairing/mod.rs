@@ -252,7 +252,7 @@ impl Notifier {
         unsafe { bindings::pairing_is_card(netdev.as_raw(), self.mac.as_ptr()) }
     }
 
-    /// Tells the clients whether the port is active, unless they know it.
+    /// Reports to the clients whether the port is active, unless they know it.
     fn report(&self) {
         let Some(netdev) = self.paired() else { return };
         let _reporting = self.reporting.lock();

@@ -43,7 +43,7 @@ void rdma_helper_eventfd_put(struct rdma_eventfd *eventfd);
 void rdma_helper_netdev_mac(const struct net_device *netdev, u8 *out);
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
 int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
-/* Tells the clients whether a port is active, unless they know it. */
+/* Reports to the clients whether a port is active, unless they know it. */
 void rdma_helper_report_port(struct ib_device *device, u32 port, bool active);
 /* Looks for addresses that no notification has named. */
 void rdma_helper_rescan_addresses(struct ib_device *device);

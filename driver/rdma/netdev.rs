@@ -137,7 +137,7 @@ impl DeviceLink {
         self.with(set).unwrap_or(Ok(()))
     }
 
-    /// Tells the clients whether a port is active, unless they know it.
+    /// Reports to the clients whether a port is active, unless they know it.
     pub(crate) fn report_port_state(&self, port: u32, active: bool) {
         self.with(|device| {
             // SAFETY: `with` keeps the device alive; the function ignores ports that the device

@@ -160,7 +160,7 @@ static struct vrnicdv_cqe next_completion(struct poster *poster)
 	return found;
 }
 
-/* Writes the data of a message into the server's memory, and tells the server. */
+/* Writes the data of a message into the server's memory, and sends the message. */
 static void send_message(struct poster *poster, uint32_t number)
 {
 	const struct job *job = poster->job;
@@ -293,7 +293,7 @@ static void connect_to(struct side *side, const struct address *peer)
 			   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
 }
 
-/* Tells the other end of this one, and connects. Returns the other end's address. */
+/* Sends the address of this end to the other one, and connects. Returns the other end's address. */
 static struct address meet(struct side *side)
 {
 	struct address own = { .at = (uintptr_t)side->memory, .qpn = side->qp->qp_num, .key = side->mr->rkey };

@@ -383,7 +383,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_mapping_tells_where_others_map_it() {
+    fn a_mapping_has_the_place_where_others_map_it() {
         let file = memfd_create("area", MemfdFlags::CLOEXEC).expect("memory");
         ftruncate(&file, 3 * 4096).expect("memory");
         let mapping = Mapping::device(file.as_fd(), 4096, 8192).expect("mapped");
