@@ -42,6 +42,7 @@ use crate::{
     listeners::Listeners,
     module_parameters,
     offered::{self, Offered},
+    paging::Paging,
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
     ranges::Ranges,
@@ -49,6 +50,7 @@ use crate::{
         attr::Protocol,
         event::{CqLink, QpLink, SrqLink},
         mmap::IoArea,
+        paged_umem,
     },
     workqueue::OwnQueue,
 };
@@ -65,6 +67,7 @@ pub(crate) struct Adapter<'a> {
     inspector: Arc<Inspector>,
     _following: Following,
     _interrupts: Interrupts<'a>,
+    paging: Option<Arc<Paging>>,
     handlers: Arc<Handlers>,
     listeners: Arc<Listeners>,
     ranges: Arc<Ranges>,
@@ -107,7 +110,15 @@ impl<'a> Adapter<'a> {
             after_death,
         )?;
         let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
-        set_async_handler(&regs, &mut interrupts, queue, &admin, &listeners, &liveness)?;
+        let pages = OwnQueue::unbound(c"vrnic_pages")?;
+        let handler = AsyncHandler {
+            queue,
+            admin: admin.clone(),
+            listeners: listeners.clone(),
+            liveness: liveness.clone(),
+            pages: pages.clone(),
+        };
+        set_async_handler(&regs, &mut interrupts, handler)?;
         // From here on, a failure resets the adapter before the rings above are freed.
         let liveness = QuiesceGuard::new(liveness);
         regs.enable(pdev)?;
@@ -122,6 +133,9 @@ impl<'a> Adapter<'a> {
             let descriptor = set_handler(&liveness, &mut interrupts, id, queue, &listeners)?;
             descriptors.push(descriptor, GFP_KERNEL)?;
         }
+        let paging = (caps.has(DeviceFeatures::PAGED) && paged_umem::is_available())
+            .then(|| Paging::new(device, pages))
+            .transpose()?;
         let rule = Rule::from_raw(module_parameters::balance.value())?;
         let handlers = Handlers::new(device, descriptors, rule)?;
         let inspector = Inspector::new(device, liveness.clone())?;
@@ -140,6 +154,7 @@ impl<'a> Adapter<'a> {
             inspector,
             _following: Following::new(handlers.clone())?,
             _interrupts: interrupts,
+            paging,
             handlers,
             listeners,
             ranges,
@@ -282,6 +297,11 @@ impl<'a> Adapter<'a> {
         self.listeners.clone()
     }
 
+    /// Returns what the regions share whose pages come and go, if it has such regions.
+    pub(crate) fn paging(&self) -> Option<&Arc<Paging>> {
+        self.paging.as_ref()
+    }
+
     /// Returns the owners of address ranges.
     pub(crate) fn ranges(&self) -> &Arc<Ranges> {
         &self.ranges
@@ -401,20 +421,10 @@ fn completion_vectors(regs: &Registers) -> u32 {
 fn set_async_handler(
     regs: &Registers,
     interrupts: &mut Interrupts<'_>,
-    queue: Arc<EventQueue>,
-    admin: &Arc<Admin>,
-    listeners: &Arc<Listeners>,
-    liveness: &Arc<Liveness>,
+    handler: AsyncHandler,
 ) -> Result {
-    regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
+    regs.write_pair(regs::ASYNC_EQ_LO, handler.queue.dma_address());
     regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
-    let handler = AsyncHandler {
-        queue,
-        admin: admin.clone(),
-        listeners: listeners.clone(),
-        liveness: liveness.clone(),
-        pages: OwnQueue::unbound(c"vrnic_pages")?,
-    };
     interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
     Ok(())
 }

@@ -84,6 +84,8 @@ pub(crate) struct Liveness {
     state: Atomic<u32>,
     /// The [`Cause`], as a number.
     cause: Atomic<u32>,
+    /// True if the driver is about to unregister its RDMA devices.
+    left: Atomic<bool>,
     /// True while the heartbeat of a living adapter has not stepped for a second.
     stalled: Atomic<bool>,
     pdev: ARef<pci::Device>,
@@ -124,6 +126,7 @@ impl Liveness {
             pin_init!(Self {
                 state: Atomic::new(ALIVE),
                 cause: Atomic::new(Cause::Unbound as u32),
+                left: Atomic::new(false),
                 stalled: Atomic::new(false),
                 pdev: pdev.into(),
                 regs,
@@ -175,6 +178,17 @@ impl Liveness {
             fsleep(POLL);
         }
         self.admin.execute::<C>(params)
+    }
+
+    /// Records that the driver is about to unregister the RDMA devices. This waits for the calls of
+    /// processes, so a call that waits for its own process must end.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Relaxed);
+    }
+
+    /// Returns whether the driver is about to unregister the RDMA devices.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.load(Relaxed)
     }
 
     /// Records whether the adapter stalls, which only the watch of its heartbeat knows.

@@ -125,6 +125,12 @@ impl Up {
     }
 }
 
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.liveness.leave();
+    }
+}
+
 /// Allocates an RDMA device of an adapter, for the network card or for a device on top of `card`,
 /// which has this MAC. Returns also its connections, if it is one of iWARP.
 ///

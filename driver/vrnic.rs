@@ -17,6 +17,7 @@
 //! | [`stations`] | RDMA devices of an iWARP adapter for macvlan devices, bridges and bonds |
 //! | [`workqueue`] | workqueues of the driver's own |
 //! | [`debugfs`] | files that show what the driver and the adapter know of each object |
+//! | [`paging`] | what regions share whose pages come and go |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
@@ -34,7 +35,7 @@ extern crate vrnic_abi as abi;
 
 use kernel::{driver, prelude::*};
 
-use crate::comp_vectors::cpuhp::Hotplug;
+use crate::{comp_vectors::cpuhp::Hotplug, rdma::fault::FaultQueues};
 
 mod adapter;
 mod bindings;
@@ -49,6 +50,7 @@ mod iwarp;
 mod listeners;
 mod methods;
 mod offered;
+mod paging;
 mod pairing;
 mod port_link;
 mod probe;
@@ -68,12 +70,14 @@ struct Module {
     #[pin]
     _driver: driver::Registration<kernel::pci::Adapter<probe::Driver>>,
     _hotplug: Hotplug,
+    _faults: FaultQueues,
 }
 
 impl kernel::InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         // Fields are initialised in this order.
         try_pin_init!(Self {
+            _faults: FaultQueues::new()?,
             _hotplug: Hotplug::new()?,
             _driver <- driver::Registration::new(<Self as kernel::ModuleMetadata>::NAME, module),
         })

@@ -15,7 +15,7 @@
 //! | [`mr`], [`mw`], [`ah`] | regions, windows, address handles |
 //! | [`dm`] | device memory |
 //! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
-//! | [`paged_umem`] | memory of users that is not pinned |
+//! | [`paged_umem`], [`fault`] | memory of users that is not pinned, page faults for it |
 //! | [`cq`], [`wc`] | completion queues and completions |
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`] | queue pairs, their attributes |
@@ -47,6 +47,7 @@ pub(crate) mod dm;
 pub(crate) mod driver;
 pub(crate) mod event;
 pub(crate) mod eventfd;
+pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod gid;
 pub(crate) mod iwcm;

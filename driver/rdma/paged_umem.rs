@@ -83,7 +83,7 @@ impl<U: Unmap> PagedUmem<U> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the caller is a kernel thread.
+    /// `EINVAL` if the caller is a kernel thread. `EINTR` if the process is killed.
     pub(crate) fn anchor<T: Driver>(device: &Device<T>, access: u32) -> Result<Self> {
         if current!().mm().is_none() {
             return Err(EINVAL);
@@ -125,23 +125,26 @@ impl<U: Unmap> PagedUmem<U> {
         Ok(Self { raw, _user: user, device })
     }
 
+    /// Returns the memory as the helpers know it.
+    pub(super) fn as_raw(&self) -> *const bindings::rdma_paged {
+        self.raw.as_ptr()
+    }
+
     /// Returns whether the device may write to it.
     pub(crate) fn is_writable(&self) -> bool {
         // SAFETY: the memory is alive by the type's invariants.
         unsafe { bindings::rdma_helper_paged_writable(self.raw.as_ptr()) }
     }
 
-    /// Locks the memory, after these pages have become present in the process if `fault` is true.
-    /// No page is taken away until the result is dropped.
+    /// Locks the memory, and finds out which of these pages are present in the process. No page is
+    /// taken away until the result is dropped.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if one of them cannot be had, `EINVAL` if the process has ended.
-    pub(crate) fn lock(&self, first: u64, count: u64, fault: bool) -> Result<Locked<'_, U>> {
+    /// `EBUSY` if the process changes its mappings, `EINVAL` if it has ended.
+    pub(crate) fn lock(&self, first: u64, count: u64) -> Result<Locked<'_, U>> {
         // SAFETY: the memory is alive by the type's invariants; the callee checks the range.
-        let locked =
-            unsafe { bindings::rdma_helper_paged_lock(self.raw.as_ptr(), first, count, fault) };
-        to_result(locked)?;
+        to_result(unsafe { bindings::rdma_helper_paged_lock(self.raw.as_ptr(), first, count) })?;
         // INVARIANT: it has been locked, and the range is in it.
         Ok(Locked { memory: self, end: first + count })
     }
@@ -165,14 +168,20 @@ pub(crate) struct Locked<'a, U: Unmap> {
 }
 
 impl<U: Unmap> Locked<'_, U> {
-    /// Returns the DMA address of a page, if it is present with the rights that the device needs.
-    pub(crate) fn page(&self, page: u64) -> Option<u64> {
+    /// Returns the DMA address of a page.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if it is absent, or lacks rights that the device needs; another error if the device
+    /// cannot use it.
+    pub(crate) fn page(&self, page: u64) -> Result<u64> {
         if page >= self.end {
-            return None;
+            return Err(EFAULT);
         }
+        let (memory, mut address) = (self.memory.raw.as_ptr(), 0);
         // SAFETY: the memory is locked, and has the page, by the type's invariants.
-        let address = unsafe { bindings::rdma_helper_paged_page(self.memory.raw.as_ptr(), page) };
-        (address != 0).then_some(address)
+        to_result(unsafe { bindings::rdma_helper_paged_page(memory, page, &mut address) })?;
+        Ok(address)
     }
 }
 

@@ -5,6 +5,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/hmm.h>
 #include <linux/hmm-dma.h>
+#include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/sched/mm.h>
@@ -12,16 +13,21 @@
 #include <linux/slab.h>
 #include <rdma/ib_umem_odp.h>
 
+#include "fault_helpers.h"
 #include "paging_helpers.h"
 
 #ifdef CONFIG_INFINIBAND_ON_DEMAND_PAGING
+
+/* How often a lock is tried while the kernel changes the mappings meanwhile. */
+#define LOCK_TRIES 8
 
 struct rdma_paged {
 	struct ib_umem_odp *odp;
 	rdma_paged_unmap_t unmap;
 	const void *user;
-	/* The memory of the process, which outlives it. */
+	/* The memory of the process, which outlives it, and the process' user. */
 	struct mm_struct *mm;
+	kuid_t uid;
 	/* Pages that the process may lock, and those that this counts as. */
 	u64 limit;
 	u64 charged;
@@ -76,12 +82,21 @@ static u64 limit_of_caller(void)
 	return capable(CAP_IPC_LOCK) ? S64_MAX : rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
 }
 
+/* Counts pages as locked memory of the process. */
+static int charge(struct rdma_paged *paged, u64 pages)
+{
+	paged->charged = pages;
+	if (atomic64_add_return(pages, &paged->mm->pinned_vm) > paged->limit)
+		return -ENOMEM;
+	return 0;
+}
+
 /*
- * Counts the lists that the core allocates for the pages of a range as locked memory of the
- * process. They are kernel memory that stays as long as the range, whether it has pages or not.
+ * Counts the lists that the core allocates for the pages of a range. They are kernel memory that
+ * stays as long as the range, whether it has pages or not.
  */
-static int charge(struct rdma_paged *paged, struct device *dma, unsigned long start,
-		  size_t length)
+static int charge_lists(struct rdma_paged *paged, struct device *dma, unsigned long start,
+			size_t length)
 {
 	u64 entry = sizeof(unsigned long) + (dma_need_unmap(dma) ? sizeof(dma_addr_t) : 0);
 	unsigned long end;
@@ -90,10 +105,7 @@ static int charge(struct rdma_paged *paged, struct device *dma, unsigned long st
 	if (check_add_overflow(start, length, &end) || end > ULONG_MAX - PAGE_SIZE)
 		return -EOVERFLOW;
 	pages = (PAGE_ALIGN(end) - (start & PAGE_MASK)) >> PAGE_SHIFT;
-	paged->charged = DIV_ROUND_UP(pages * entry, PAGE_SIZE);
-	if (atomic64_add_return(paged->charged, &paged->mm->pinned_vm) > paged->limit)
-		return -ENOMEM;
-	return 0;
+	return charge(paged, DIV_ROUND_UP(pages * entry, PAGE_SIZE));
 }
 
 static void discard(struct rdma_paged *paged)
@@ -119,8 +131,8 @@ static struct rdma_paged *wrap(struct rdma_paged *paged, struct ib_umem_odp *odp
 	return paged;
 }
 
-static struct rdma_paged *alloc(struct mm_struct *mm, u64 limit, rdma_paged_unmap_t unmap,
-				const void *user)
+static struct rdma_paged *alloc(struct mm_struct *mm, u64 limit, kuid_t uid,
+				rdma_paged_unmap_t unmap, const void *user)
 {
 	struct rdma_paged *paged = kzalloc(sizeof(*paged), GFP_KERNEL_ACCOUNT);
 
@@ -128,22 +140,44 @@ static struct rdma_paged *alloc(struct mm_struct *mm, u64 limit, rdma_paged_unma
 		mmgrab(mm);
 		paged->mm = mm;
 		paged->limit = limit;
+		paged->uid = uid;
 		paged->unmap = unmap;
 		paged->user = user;
 	}
 	return paged;
 }
 
+static struct rdma_paged *alloc_of_caller(rdma_paged_unmap_t unmap, const void *user)
+{
+	return alloc(current->mm, limit_of_caller(), current_uid(), unmap, user);
+}
+
+/*
+ * Lets the core make memories of the calling process without the lock of its mappings, which a page
+ * fault may have as long as the process likes.
+ */
+static int prepare_parts(void)
+{
+	struct mm_struct *mm = current->mm;
+	int error;
+
+	if (mmap_write_lock_killable(mm))
+		return -EINTR;
+	error = __mmu_notifier_register(NULL, mm);
+	mmap_write_unlock(mm);
+	return error;
+}
+
 struct rdma_paged *rdma_helper_paged_get(struct ib_device *device, unsigned long start,
 					 size_t length, int access, rdma_paged_unmap_t unmap,
 					 const void *user)
 {
-	struct rdma_paged *paged = alloc(current->mm, limit_of_caller(), unmap, user);
+	struct rdma_paged *paged = alloc_of_caller(unmap, user);
 	int error;
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
-	error = charge(paged, device->dma_device, start, length);
+	error = charge_lists(paged, device->dma_device, start, length);
 	if (error) {
 		discard(paged);
 		return ERR_PTR(error);
@@ -155,10 +189,16 @@ struct rdma_paged *rdma_helper_paged_get(struct ib_device *device, unsigned long
 
 struct rdma_paged *rdma_helper_paged_anchor(struct ib_device *device, int access)
 {
-	struct rdma_paged *paged = alloc(current->mm, limit_of_caller(), NULL, NULL);
+	struct rdma_paged *paged = alloc_of_caller(NULL, NULL);
+	int error;
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
+	error = prepare_parts();
+	if (error) {
+		discard(paged);
+		return ERR_PTR(error);
+	}
 	return wrap(paged, ib_umem_odp_alloc_implicit(device, access));
 }
 
@@ -166,12 +206,12 @@ struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned lo
 					  size_t length, rdma_paged_unmap_t unmap,
 					  const void *user)
 {
-	struct rdma_paged *paged = alloc(anchor->mm, anchor->limit, unmap, user);
+	struct rdma_paged *paged = alloc(anchor->mm, anchor->limit, anchor->uid, unmap, user);
 	int error;
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
-	error = charge(paged, anchor->odp->umem.ibdev->dma_device, start, length);
+	error = charge_lists(paged, anchor->odp->umem.ibdev->dma_device, start, length);
 	if (error) {
 		discard(paged);
 		return ERR_PTR(error);
@@ -190,20 +230,40 @@ bool rdma_helper_paged_writable(const struct rdma_paged *paged)
 	return paged->odp->umem.writable;
 }
 
-int rdma_helper_paged_lock(struct rdma_paged *paged, u64 first, u64 count, bool fault)
+int rdma_helper_paged_lock(struct rdma_paged *paged, u64 first, u64 count)
 {
 	struct ib_umem_odp *odp = paged->odp;
-	u64 access = odp->umem.writable ? HMM_PFN_WRITE : 0;
-	u64 start = ib_umem_start(odp) + (first << PAGE_SHIFT);
-	int pages;
+	u64 pages = ib_umem_odp_num_pages(odp);
+	struct hmm_range range = { .notifier = &odp->notifier };
+	int error = -EBUSY;
 
-	if (first > ib_umem_odp_num_pages(odp) || count > ib_umem_odp_num_pages(odp) - first)
+	if (first > pages || count > pages - first)
 		return -EFAULT;
-	pages = ib_umem_odp_map_dma_and_lock(odp, start, count << PAGE_SHIFT, access, fault);
-	return min(pages, 0);
+	if (!mmget_not_zero(paged->mm))
+		return -EINVAL;
+	range.start = ib_umem_start(odp) + (first << PAGE_SHIFT);
+	range.end = range.start + (count << PAGE_SHIFT);
+	range.hmm_pfns = odp->map.pfn_list + first;
+	for (int tries = 0; tries < LOCK_TRIES && error == -EBUSY; tries++) {
+		range.notifier_seq = mmu_interval_read_begin(range.notifier);
+		/* A page fault may have the lock as long as the process likes. */
+		if (!mmap_read_trylock(paged->mm))
+			break;
+		error = hmm_range_fault(&range);
+		mmap_read_unlock(paged->mm);
+		if (error)
+			continue;
+		mutex_lock(&odp->umem_mutex);
+		if (mmu_interval_read_retry(range.notifier, range.notifier_seq)) {
+			mutex_unlock(&odp->umem_mutex);
+			error = -EBUSY;
+		}
+	}
+	mmput_async(paged->mm);
+	return error;
 }
 
-u64 rdma_helper_paged_page(struct rdma_paged *paged, u64 page)
+int rdma_helper_paged_page(struct rdma_paged *paged, u64 page, u64 *address)
 {
 	struct ib_umem_odp *odp = paged->odp;
 	struct pci_p2pdma_map_state p2pdma = {};
@@ -211,20 +271,37 @@ u64 rdma_helper_paged_page(struct rdma_paged *paged, u64 page)
 	struct device *dma = odp->umem.ibdev->dma_device;
 	unsigned long need = HMM_PFN_VALID | (odp->umem.writable ? HMM_PFN_WRITE : 0);
 	bool mapped = pfn & HMM_PFN_DMA_MAPPED;
-	dma_addr_t address;
+	dma_addr_t dma_address;
 
+	if (pfn & HMM_PFN_ERROR)
+		return -EFAULT;
 	if ((pfn & need) != need)
-		return 0;
-	address = hmm_dma_map_pfn(dma, &odp->map, page, &p2pdma);
-	if (dma_mapping_error(dma, address))
-		return 0;
+		return -EAGAIN;
+	dma_address = hmm_dma_map_pfn(dma, &odp->map, page, &p2pdma);
+	if (dma_mapping_error(dma, dma_address))
+		return -ENOMEM;
 	odp->npages += !mapped;
-	return address & PAGE_MASK;
+	*address = dma_address & PAGE_MASK;
+	return 0;
 }
 
 void rdma_helper_paged_unlock(struct rdma_paged *paged)
 {
 	mutex_unlock(&paged->odp->umem_mutex);
+}
+
+struct rdma_fault *rdma_helper_fault_start(const struct rdma_paged *paged, u64 first, u64 count,
+					   rdma_faulted_t done, const void *user)
+{
+	struct rdma_fault_range range = {
+		.mm = paged->mm,
+		.start = ib_umem_start(paged->odp) + (first << PAGE_SHIFT),
+		.count = count,
+		.write = paged->odp->umem.writable,
+		.uid = paged->uid,
+	};
+
+	return rdma_fault_start(&range, done, user);
 }
 
 #else
@@ -262,18 +339,24 @@ bool rdma_helper_paged_writable(const struct rdma_paged *paged)
 	return false;
 }
 
-int rdma_helper_paged_lock(struct rdma_paged *paged, u64 first, u64 count, bool fault)
+int rdma_helper_paged_lock(struct rdma_paged *paged, u64 first, u64 count)
 {
 	return -EOPNOTSUPP;
 }
 
-u64 rdma_helper_paged_page(struct rdma_paged *paged, u64 page)
+int rdma_helper_paged_page(struct rdma_paged *paged, u64 page, u64 *address)
 {
-	return 0;
+	return -EOPNOTSUPP;
 }
 
 void rdma_helper_paged_unlock(struct rdma_paged *paged)
 {
+}
+
+struct rdma_fault *rdma_helper_fault_start(const struct rdma_paged *paged, u64 first, u64 count,
+					   rdma_faulted_t done, const void *user)
+{
+	return ERR_PTR(-EOPNOTSUPP);
 }
 
 #endif

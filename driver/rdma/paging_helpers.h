@@ -34,12 +34,33 @@ void rdma_helper_paged_release(struct rdma_paged *paged);
 /* Returns whether the device may write to it. */
 bool rdma_helper_paged_writable(const struct rdma_paged *paged);
 /*
- * Locks the memory when pages of it are present in the process: all of these, if they are to be
- * faulted in, or those that happen to be. Returns zero or a negative error.
+ * Locks the memory, and finds out which of these pages are present in the process. Waits for
+ * nothing that the process may delay. Returns zero or a negative error: -EBUSY if the process
+ * changes its mappings.
  */
-int rdma_helper_paged_lock(struct rdma_paged *paged, u64 first, u64 count, bool fault);
-/* Returns the DMA address of a page of a locked memory, or zero if the device must not use it. */
-u64 rdma_helper_paged_page(struct rdma_paged *paged, u64 page);
+int rdma_helper_paged_lock(struct rdma_paged *paged, u64 first, u64 count);
+/*
+ * Stores the DMA address of a page of a locked memory. Returns -EAGAIN if the page is absent, or
+ * has not the rights that the device needs, and another error if the device cannot use it.
+ */
+int rdma_helper_paged_page(struct rdma_paged *paged, u64 page, u64 *address);
 void rdma_helper_paged_unlock(struct rdma_paged *paged);
+
+/* A page fault of the kernel's: see fault_helpers.c. */
+struct rdma_fault;
+/* Is told how many pages are present now, or of a negative error; does not sleep. */
+typedef void (*rdma_faulted_t)(const void *user, long result);
+
+/* Makes the queues of page faults, and removes them, for the whole module. */
+int rdma_helper_faults_init(void);
+void rdma_helper_faults_exit(void);
+/*
+ * Begins to make pages of a memory, or of an anchor, present in the process, and returns, or returns
+ * an error pointer. `done` is called when the first ones are, or an error was met.
+ */
+struct rdma_fault *rdma_helper_fault_start(const struct rdma_paged *paged, u64 first, u64 count,
+					   rdma_faulted_t done, const void *user);
+/* Gives up a page fault, which may go on. Its function is not called any more. */
+void rdma_helper_fault_end(struct rdma_fault *fault);
 
 #endif

@@ -2,52 +2,60 @@
 //! Memory of regions that is not pinned (on-demand paging).
 //!
 //! The adapter has no pages of such a region at first. When a message needs some, the adapter
-//! raises an event. A work item then has them faulted in, and passes their addresses to the
-//! adapter, while the memory's lock keeps the kernel from taking them away. When the kernel takes
-//! pages away, a callback removes them from the adapter under the same lock. This callback takes no
-//! lock of a [`Region`] and allocates nothing.
+//! raises an event. A work item then passes the addresses of those that are present to the adapter,
+//! while the memory's lock keeps the kernel from taking them away, and lets absent ones be faulted
+//! in ([`Fault`]). When the kernel takes pages away, a callback removes them from the adapter under
+//! the same lock. This callback takes no lock of a [`Region`] and allocates nothing.
+//!
+//! The process decides how long a fault takes. So nothing waits for one, except for the process
+//! itself when it advises: not the work item, and not the end of a region.
 
 use abi::{
     Key, Pdn,
-    admin::{DeviceFeatures, MAP_PAGES_MAX, MapFlags, MapPages, PAGED_MAX, PageRequest, Pages},
-    admin::{RegMr, UnmapPages, command},
+    admin::{MAP_PAGES_MAX, PAGED_MAX, Pages, RegMr},
     qp::Access,
 };
 use kernel::{
-    new_mutex,
+    new_condvar, new_mutex, new_spinlock,
     page::PAGE_SHIFT,
     prelude::*,
-    rbtree::{RBTree, RBTreeNode},
-    sync::{
-        Arc, Mutex,
-        atomic::{Atomic, Relaxed},
-    },
+    sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock},
+    time::msecs_to_jiffies,
     workqueue::{Work, WorkItem, impl_has_work, new_work},
 };
 
+use self::memory::{Memory, Owner};
 use super::{Ctx, Verbs};
 use crate::{
     listeners::{PageEvents, PageLink, Prefetch},
-    quiesce::Liveness,
+    paging::Paging,
     rdma::{
         Device,
+        fault::{Fault, Faulted},
         mr::{Advice, UserRegion},
-        page_list::PageList,
-        paged_umem::{self, PagedUmem, Unmap},
     },
     workqueue::OwnQueue,
 };
+
+mod memory;
 
 /// `IB_ACCESS_ON_DEMAND`.
 pub(super) const ON_DEMAND: u32 = 1 << 6;
 /// Bytes of a page.
 const PAGE: u64 = 1 << PAGE_SHIFT;
-/// Pages of a part of a region that has all addresses of a process.
-const PART: u64 = 4096;
+/// Requests, or parts of them, that are served before other regions get their turn.
+const TURN: u32 = 32;
+/// Pages that are given at once.
+// CAST: to the wider type.
+const CHUNK: u64 = MAP_PAGES_MAX as u64;
+/// Milliseconds after which a process that waits for a fault looks whether its region still exists.
+const LOOK_MS: u32 = 50;
+/// How often pages are looked for that were faulted in, but are absent again.
+const TRIES: u32 = 16;
 
 /// Returns whether regions of an adapter may be registered on demand.
 pub(super) fn is_offered(ctx: &Ctx<'_>) -> bool {
-    ctx.adapter.caps().has(DeviceFeatures::PAGED) && paged_umem::is_available()
+    ctx.adapter.paging().is_some()
 }
 
 /// Gives pages of a region to the adapter, as a program advises.
@@ -60,89 +68,77 @@ pub(super) fn prefetch(ctx: &Ctx<'_>, pdn: Pdn, advice: &Advice) -> Result {
     region.0.prefetch(&Prefetch { pdn, address, length: length.into(), write, fault, waits })
 }
 
-/// The region as the adapter knows it.
-struct Owner {
-    /// Its key, once there is one. No page is present before.
-    key: Atomic<u32>,
-    liveness: Arc<Liveness>,
+/// A process or a work item to which the result of a fault is told.
+#[pin_data]
+struct Waiter {
+    /// The work item, if it is one.
+    work: Option<(Arc<Region>, Arc<Paging>)>,
+    #[pin]
+    result: SpinLock<Option<Result>>,
+    #[pin]
+    changed: CondVar,
 }
 
-impl Owner {
-    fn key(&self) -> Key {
-        Key::new(self.key.load(Relaxed))
+impl Waiter {
+    fn new(work: Option<(Arc<Region>, Arc<Paging>)>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                work,
+                result <- new_spinlock!(None, "vrnic::Waiter"),
+                changed <- new_condvar!("vrnic::Waiter"),
+            }),
+            GFP_KERNEL,
+        )
     }
 
-    /// Marks a page as one that cannot be had.
-    fn fail(&self, first: u64) -> Result {
-        let flags = MapFlags::FAILED.bits().into();
-        let params = MapPages {
-            key: self.key(),
-            count: 1.into(),
-            first: first.into(),
-            list: 0.into(),
-            flags,
-        };
-        self.liveness.execute::<command::MapPages>(&params).map(|_| ())
+    /// Returns the result, if there is one.
+    fn result(&self) -> Option<Result> {
+        *self.result.lock()
     }
 
-    /// Ends the last request, and returns the next one.
-    fn next(&self) -> Result<PageRequest> {
-        let flags = MapFlags::NEXT.bits().into();
-        self.liveness.execute::<command::MapPages>(&MapPages {
-            key: self.key(),
-            flags,
-            ..MapPages::default()
-        })
-    }
-
-    /// Gives the pages of a list to the adapter, from page `first` on, and empties the list.
-    fn give(&self, list: &PageList, first: u64) -> Result {
-        if list.len() == 0 {
-            return Ok(());
+    /// Waits for the result, up to [`LOOK_MS`].
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` if a signal has come.
+    fn wait(&self) -> Result<Option<Result>> {
+        let mut result = self.result.lock();
+        if result.is_none() {
+            let time = msecs_to_jiffies(LOOK_MS);
+            let woken = self.changed.wait_interruptible_timeout(&mut result, time);
+            if matches!(woken, CondVarTimeoutResult::Signal { .. }) {
+                return Err(EINTR);
+            }
         }
-        let params = MapPages {
-            key: self.key(),
-            count: list.len().into(),
-            first: first.into(),
-            list: list.dma_address().into(),
-            flags: 0.into(),
-        };
-        list.clear();
-        self.liveness.execute::<command::MapPages>(&params).map(|_| ())
+        Ok(*result)
     }
 }
 
-/// What takes pages of a memory away, whose first page is page `base` of the region.
-struct Taker {
-    owner: Arc<Owner>,
-    base: u64,
-}
-
-impl Unmap for Taker {
-    fn unmap(&self, first: u64, count: u64) {
-        let params = UnmapPages {
-            key: self.owner.key(),
-            first: (self.base + first).into(),
-            count: count.into(),
-            ..UnmapPages::default()
-        };
-        // Without its region, or after its end, the adapter uses no page.
-        let _ = self.owner.liveness.execute::<command::UnmapPages>(&params);
+impl Faulted for Waiter {
+    fn faulted(&self, result: Result) {
+        *self.result.lock() = Some(result);
+        match &self.work {
+            Some((region, paging)) => region.clone().requested(paging.queue()),
+            None => self.changed.notify_all(),
+        }
     }
 }
 
-/// The memory of a region.
-enum Memory {
-    /// A range of the process.
-    Range(PagedUmem<Taker>),
-    /// All addresses of the process, and the parts of them that messages have needed.
-    All(PagedUmem<Taker>, RBTree<u64, PagedUmem<Taker>>),
+/// A request of the adapter.
+struct Request {
+    /// Its first page. If this cannot be had, the message fails.
+    first: u64,
+    /// The first page that is not given yet.
+    at: u64,
+    end: u64,
+    /// What makes this page present.
+    fault: Option<Fault<Waiter>>,
 }
 
 /// What the work on a region needs.
 struct State {
+    request: Option<Request>,
     memory: Memory,
-    list: PageList,
 }
 
 /// A region whose memory is not pinned.
@@ -153,7 +149,7 @@ pub(super) struct Region {
     wanted: UserRegion,
     owner: Arc<Owner>,
     writable: bool,
-    /// None after the end.
+    /// None after the end. Nobody who has the lock waits for a fault.
     #[pin]
     state: Mutex<Option<State>>,
     #[pin]
@@ -172,37 +168,27 @@ impl Region {
         pdn: Pdn,
         wanted: &UserRegion,
     ) -> Result<Arc<Self>> {
-        if !is_offered(ctx) {
-            return Err(EOPNOTSUPP);
+        let paging = ctx.adapter.paging().ok_or(EOPNOTSUPP)?.clone();
+        let owner = Owner::new(ctx.adapter.liveness())?;
+        let all = memory::is_all(wanted);
+        if all && wanted.iova != 0 {
+            return Err(EINVAL);
         }
-        let owner = Owner { key: Atomic::new(0), liveness: ctx.adapter.liveness() };
-        let owner = Arc::new(owner, GFP_KERNEL)?;
-        let access = wanted.access;
+        let memory = Memory::new(device, wanted, owner.clone(), paging)?;
         let mut wanted = *wanted;
-        let memory = if wanted.start == 0 && wanted.length == u64::MAX {
-            if wanted.iova != 0 {
-                return Err(EINVAL);
-            }
+        if all {
             wanted.length = PAGED_MAX * PAGE;
-            Memory::All(PagedUmem::anchor(device, access)?, RBTree::new())
-        } else {
-            let taker = Arc::new(Taker { owner: owner.clone(), base: 0 }, GFP_KERNEL)?;
-            Memory::Range(PagedUmem::new(device, wanted.start, wanted.length, access, taker)?)
-        };
-        let writable = match &memory {
-            Memory::Range(memory) | Memory::All(memory, _) => memory.is_writable(),
-        };
-        let state = State { memory, list: PageList::new(ctx.dma(), MAP_PAGES_MAX)? };
+        }
         Arc::pin_init(
             pin_init!(Self {
                 pdn,
                 wanted,
                 owner,
-                writable,
-                state <- new_mutex!(Some(state), "vrnic::Region"),
+                writable: memory.whole().is_writable(),
+                state <- new_mutex!(Some(State { request: None, memory }), "vrnic::Region"),
                 work <- new_work!("vrnic::Region"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -215,10 +201,12 @@ impl Region {
 
     /// Serves the requests of the adapter, which has created the region with this key.
     pub(super) fn start(self: &Arc<Self>, ctx: &Ctx<'_>, key: Key) -> Result {
-        self.owner.key.store(key.get(), Relaxed);
+        self.owner.begin(key);
         ctx.adapter.listeners().regions.add(key, self.link())?;
         // An event before this has found no listener.
-        <Self as WorkItem>::run(self.clone());
+        if let Some(paging) = ctx.adapter.paging() {
+            self.clone().requested(paging.queue());
+        }
         Ok(())
     }
 
@@ -235,6 +223,7 @@ impl Region {
         ctx.adapter.listeners().regions.remove(key, &self.link());
         let state = guard.take();
         drop(guard);
+        // This gives up a fault that goes on.
         drop(state);
         Ok(())
     }
@@ -243,107 +232,136 @@ impl Region {
         PageLink(self.clone())
     }
 
-    /// Serves one request. If not all of its pages can be had, the first one is served.
-    fn serve(&self, state: &mut State, request: &PageRequest) -> Result {
+    /// Asks the adapter for its next request.
+    fn next(&self) -> Option<Request> {
+        let request = self.owner.next().ok()?;
         let (first, count) = (request.first.get(), u64::from(request.count.get()));
         let UserRegion { iova, length, .. } = self.wanted;
-        let pages = (iova % PAGE).checked_add(length).ok_or(EFAULT)?.div_ceil(PAGE);
-        if first >= pages || count > pages - first {
-            return Err(EFAULT);
+        let pages = (iova % PAGE).checked_add(length)?.div_ceil(PAGE);
+        let good = count != 0 && first < pages && count <= pages - first;
+        good.then_some(Request { first, at: first, end: first + count, fault: None })
+    }
+
+    /// Serves the request of the state, or the next one. Returns false if there is none, or if its
+    /// pages are being faulted in.
+    fn serve(self: &Arc<Self>, state: &mut State) -> bool {
+        let Some(mut request) = state.request.take().or_else(|| self.next()) else { return false };
+        let faulted = request.fault.as_ref().map(|fault| fault.user().result());
+        if faulted == Some(None) {
+            state.request = Some(request);
+            return false;
         }
-        let mut given = self.give(state, first, count, true);
-        if given.is_err() && count > 1 {
-            given = self.give(state, first, 1, true);
-        }
-        match given {
-            // The message asks again.
-            Err(error) if error == EBUSY || error == EAGAIN || error == EINTR => Ok(()),
-            Err(_) => self.owner.fail(first),
-            Ok(()) => Ok(()),
+        let count = (request.end - request.at).min(CHUNK);
+        let given = state.memory.give(request.at, count);
+        let absent = match (given, faulted.flatten()) {
+            (Ok(None), _) => {
+                request.at += count;
+                request.fault = None;
+                state.request = (request.at < request.end).then_some(request);
+                return true;
+            }
+            (Ok(Some(page)), _) if page > request.at => page,
+            // The process changes its mappings.
+            (Err(error), None) if error == EBUSY => request.at,
+            (Ok(_), None) => request.at,
+            // It was present, but is absent again; the message asks again.
+            (Ok(_), Some(Ok(()))) => return true,
+            (_, Some(Err(error))) | (Err(error), _) => {
+                self.refuse(state, &request, error);
+                return true;
+            }
+        };
+        request.at = absent;
+        match self.fault(state, &request) {
+            Ok(fault) => {
+                request.fault = Some(fault);
+                state.request = Some(request);
+                false
+            }
+            Err(error) => {
+                self.refuse(state, &request, error);
+                true
+            }
         }
     }
 
-    /// Gives pages to the adapter: all of these, if `fault` is true, or those that are present in
-    /// the process.
-    fn give(&self, state: &mut State, first: u64, count: u64, fault: bool) -> Result {
-        let State { memory, list } = state;
-        let end = first.checked_add(count).ok_or(EFAULT)?;
-        let mut at = first;
+    /// Lets pages of a request be faulted in, from the first absent one on.
+    fn fault(self: &Arc<Self>, state: &State, request: &Request) -> Result<Fault<Waiter>> {
+        let waiter = Waiter::new(Some((self.clone(), state.memory.paging().clone())))?;
+        let count = (request.end - request.at).min(CHUNK);
+        Fault::start(state.memory.whole(), request.at, count, waiter)
+    }
+
+    /// Ends a request whose page cannot be had. If this is not its first page, the message may not
+    /// need it, or asks for it again.
+    fn refuse(&self, state: &mut State, request: &Request, error: Error) {
+        state.memory.forget(request.at);
+        let passes = error == EBUSY || error == EAGAIN || error == EINTR;
+        if request.at == request.first && !passes {
+            // If the adapter has no room for the mark, it knows.
+            let _ = self.owner.fail(request.first);
+        }
+    }
+
+    /// Gives pages to the adapter, and waits until absent ones are present, if `fault` is true. The
+    /// wait ends with the region, and when the driver leaves the adapter.
+    fn advise(&self, mut at: u64, end: u64, fault: bool) -> Result {
+        let mut tries = 0;
         while at < end {
-            // A work item gets no signals.
             if current!().signal_pending() {
                 return Err(EINTR);
             }
-            let some = |limit: u64| (limit - at).min(MAP_PAGES_MAX.into());
-            match &mut *memory {
-                Memory::Range(memory) => {
-                    self.give_some(memory, list, 0, at, some(end), fault)?;
-                    at += some(end);
+            // So many pages are in one part of all addresses.
+            let next = end.min((at / CHUNK + 1) * CHUNK);
+            let given = {
+                let mut guard = self.state.lock();
+                let Some(state) = &mut *guard else { return Err(EINVAL) };
+                if !fault && state.memory.is_new(at) {
+                    Ok(None)
+                } else {
+                    state.memory.give(at, next - at)
                 }
-                Memory::All(anchor, parts) => {
-                    let (number, base) = (at / PART, at / PART * PART);
-                    let limit = end.min(base + PART);
-                    let known = parts.get(&number).is_some();
-                    if !known && !fault {
-                        at = limit;
-                        continue;
+            };
+            match given {
+                Ok(Some(page)) if fault && page > at => (at, tries) = (page, 0),
+                Err(error) if fault && error != EBUSY => return self.unavailable(at, error),
+                Ok(Some(_)) | Err(_) if fault => {
+                    if tries == TRIES {
+                        return Err(EBUSY);
                     }
-                    let part = self.part(anchor, parts, at)?;
-                    let given = self.give_some(part, list, base, at, some(limit), fault);
-                    if given.is_err() && !known {
-                        // It may be that the process has no memory there.
-                        parts.remove(&number);
+                    tries += 1;
+                    if let Err(error) = self.wait(at, next - at) {
+                        return self.unavailable(at, error);
                     }
-                    given?;
-                    at += some(limit);
                 }
+                _ => (at, tries) = (next, 0),
             }
         }
         Ok(())
     }
 
-    /// Gives pages of one memory to the adapter, no more than a list has room for.
-    fn give_some(
-        &self,
-        memory: &PagedUmem<Taker>,
-        list: &PageList,
-        base: u64,
-        first: u64,
-        count: u64,
-        fault: bool,
-    ) -> Result {
-        let locked = memory.lock(first - base, count, fault)?;
-        list.clear();
-        let (mut run, mut complete) = (first, true);
-        for page in first..first + count {
-            match locked.page(page - base) {
-                Some(address) => list.push(address)?,
-                None => {
-                    self.owner.give(list, run)?;
-                    run = page + 1;
-                    complete = false;
-                }
-            }
+    /// Forgets a page that cannot be had.
+    fn unavailable(&self, page: u64, error: Error) -> Result {
+        if let Some(state) = &mut *self.state.lock() {
+            state.memory.forget(page);
         }
-        self.owner.give(list, run)?;
-        if complete || !fault { Ok(()) } else { Err(EFAULT) }
+        Err(error)
     }
 
-    /// Returns the part of all addresses with this page.
-    fn part<'a>(
-        &self,
-        anchor: &PagedUmem<Taker>,
-        parts: &'a mut RBTree<u64, PagedUmem<Taker>>,
-        page: u64,
-    ) -> Result<&'a PagedUmem<Taker>> {
-        let number = page / PART;
-        if parts.get(&number).is_none() {
-            let base = number * PART;
-            let taker = Arc::new(Taker { owner: self.owner.clone(), base }, GFP_KERNEL)?;
-            let memory = anchor.part(base * PAGE, PART * PAGE, taker)?;
-            parts.insert(RBTreeNode::new(number, memory, GFP_KERNEL)?);
+    /// Waits until pages were faulted in.
+    fn wait(&self, first: u64, count: u64) -> Result {
+        let waiter = Waiter::new(None)?;
+        let start =
+            |state: &State| Fault::start(state.memory.whole(), first, count, waiter.clone());
+        let _fault = self.state.lock().as_ref().map(start).ok_or(EINVAL)??;
+        loop {
+            if let Some(result) = waiter.wait()? {
+                return result;
+            }
+            if self.owner.liveness().is_left() || self.state.lock().is_none() {
+                return Err(EIO);
+            }
         }
-        parts.get(&number).ok_or(EFAULT)
     }
 }
 
@@ -352,15 +370,15 @@ impl WorkItem for Region {
 
     fn run(this: Arc<Self>) {
         // The lock is given up behind each request, so that the region can be removed.
-        loop {
+        for _ in 0..TURN {
             let mut guard = this.state.lock();
             let Some(state) = &mut *guard else { return };
-            let Ok(request) = this.owner.next() else { return };
-            if request.count.get() == 0 {
+            if !this.serve(state) {
                 return;
             }
-            // If the adapter has no room for the mark of a page that cannot be had, it knows.
-            let _ = this.serve(state, &request);
+        }
+        if let Some(state) = &*this.state.lock() {
+            this.clone().requested(state.memory.paging().queue());
         }
     }
 }
@@ -389,10 +407,7 @@ impl PageEvents for Region {
             return Ok(());
         }
         let at = at + self.wanted.iova % PAGE;
-        let (first, end) = (at / PAGE, (at + length).div_ceil(PAGE));
-        let mut guard = self.state.lock();
-        let Some(state) = &mut *guard else { return Err(EINVAL) };
-        let given = self.give(state, first, end - first, fault);
+        let given = self.advise(at / PAGE, (at + length).div_ceil(PAGE), fault);
         if waits { given } else { Ok(()) }
     }
 }

@@ -16,7 +16,7 @@ use crate::paths::Paths;
 const INIT: &str = include_str!("init.sh");
 
 /// The programs in C that are installed.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: &[&str] = &[
     "vrnicdv_command",
     "vrnicdv_echo",
     "vrnicdv_files",
@@ -38,6 +38,7 @@ const PROGRAMS: [&str; 21] = [
     "vrnic_tcp",
     "vrnic_transfer",
     "vrnic_vfio",
+    "vrnic_withheld",
 ];
 
 /// Builds an archive.

@@ -2,12 +2,19 @@
 //! (`tests/programs/paging.c`). rdma-core's own tests are in `ci/ports/pyverbs`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, settles, works};
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::pair::{Options, Pair, load_module, ready};
+use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, settles, works};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
+
+/// Who withholds a page: nobody answers a userfaultfd, or a FUSE server does not answer.
+const SUPPLIERS: [&str; 3] = ["", "fuse", "fuse-sync"];
+/// Time in which nothing has waited for a page that never comes.
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// The cases of `vrnic_paging`.
 const CASES: [&str; 11] = [
@@ -29,6 +36,8 @@ fn main() -> ExitCode {
     let mut cases: Vec<Case> = CASES.into_iter().map(case).collect();
     cases.push(Case::new("swapped", |pair| swapped(pair)));
     cases.push(Case::new("killed_while_it_waits_for_pages", killed));
+    cases.push(Case::new("a_page_that_is_withheld_delays_its_process_alone", withheld));
+    cases.push(Case::new("a_page_that_is_withheld_does_not_delay_unbinding", unbound));
     cases.push(Case::new("still_works", |pair| works(pair)));
     harness::main(Options::default(), cases)
 }
@@ -86,4 +95,71 @@ fn killed(pair: &mut Pair) -> Result<()> {
         }
         settles(&pair.a, "! pgrep vrnic_paging", 20)
     })
+}
+
+/// Starts the program whose page never comes, and waits until it waits.
+fn wait_for_page(pair: &Pair, end: &str) -> Result<Running> {
+    let command =
+        format!("vrnic_withheld {end} >/tmp/withheld; status=$?; cat /tmp/withheld; exit $status");
+    let program = pair.a.agent().start(&format!("rm -f /tmp/withheld; {command}"))?;
+    settles(&pair.a, "grep -qs waiting /tmp/withheld", 20)?;
+    Ok(program)
+}
+
+/// Ends the process that keeps a userfaultfd open.
+fn release(pair: &Pair) -> Result<()> {
+    pair.a.check("pkill -KILL holder", SHORT_TIMEOUT)?;
+    settles(&pair.a, "! pgrep vrnic_withheld", 10)
+}
+
+/// A page never comes, also after the process has ended: the region ends nevertheless, and other
+/// processes use the adapter.
+fn withheld(pair: &mut Pair) -> Result<()> {
+    leaves_nothing(pair, || {
+        for supplier in SUPPLIERS {
+            for end in ["dereg", "close"] {
+                let program = wait_for_page(pair, &format!("{end} {supplier}"))?;
+                let said = program.wait(AT_ONCE).context("it waits for the page")?;
+                ensure!(said.ok() && said.stdout.contains("good"), "{end}: {}", said.stdout);
+                works(pair)?;
+                release(pair)?;
+            }
+        }
+        for end in ["stay", "advise", "stay fuse-sync", "advise fuse-sync"] {
+            let program = wait_for_page(pair, end)?;
+            works(pair)?;
+            pair.a.check("pkill -KILL vrnic_withheld", SHORT_TIMEOUT)?;
+            program.wait(AT_ONCE).context("it cannot be killed")?;
+            release(pair)?;
+        }
+        Ok(())
+    })
+}
+
+/// The driver is unbound, and its module can be removed, while pages never come. Only if the fault
+/// cannot be killed, the module stays until the server of the page ends.
+fn unbound(pair: &mut Pair) -> Result<()> {
+    for how in ["stay", "advise", "stay fuse", "stay fuse-sync", "advise fuse-sync"] {
+        let program = wait_for_page(pair, how)?;
+        let driver = "/sys/bus/pci/drivers/vrnic";
+        let unbind = format!("basename {PCI} >/tmp/name; cat /tmp/name >{driver}/unbind");
+        pair.a.check(&unbind, AT_ONCE).context("unbinding waits for the page")?;
+        pair.a.check(&format!("cat /tmp/name >{driver}/bind"), SHORT_TIMEOUT)?;
+        ready(&pair.a)?;
+        works(pair)?;
+        // An advice has ended already.
+        pair.a.check("pkill -KILL vrnic_withheld || true", SHORT_TIMEOUT)?;
+        program.wait(AT_ONCE).context("it cannot be killed")?;
+        let stays = how.ends_with("fuse-sync");
+        if stays {
+            pair.a.check("! rmmod vrnic 2>/dev/null", AT_ONCE)?;
+            release(pair)?;
+        }
+        settles(&pair.a, "rmmod vrnic 2>/dev/null", 10)?;
+        load_module(&pair.a)?;
+        if !stays {
+            release(pair)?;
+        }
+    }
+    works(pair)
 }
