@@ -180,6 +180,14 @@ impl Liveness {
         self.admin.execute::<C>(params)
     }
 
+    /// Makes an adapter quiet that may go on using memory after it was told not to.
+    pub(crate) fn silence(self: &Arc<Self>) {
+        if !self.is_quiet() {
+            self.die(Cause::Failed);
+            self.quiet.wait_for_completion();
+        }
+    }
+
     /// Records that the driver is about to unregister the RDMA devices. This waits for the calls of
     /// processes, so a call that waits for its own process must end.
     pub(crate) fn leave(&self) {

@@ -11,10 +11,7 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-use crate::{
-    quiesce::{Cause, Liveness},
-    rdma::umem::Revoke,
-};
+use crate::{quiesce::Liveness, rdma::umem::Revoke};
 
 /// Ends the adapter's access to a region whose buffer is taken back.
 #[pin_data]
@@ -53,12 +50,9 @@ impl Revoke for Revoker {
     fn revoke(&self) {
         let guard = self.key.lock();
         let Some(key) = *guard else { return };
-        let revoke = || self.liveness.execute::<command::RevokeMr>(&key);
-        // If the adapter has died, it is quiet now.
-        if revoke().is_err() && !self.liveness.is_quiet() {
+        if self.liveness.execute::<command::RevokeMr>(&key).is_err() {
             // It does not know its own region, so it may access any memory.
-            self.liveness.die(Cause::Failed);
-            let _ = revoke();
+            self.liveness.silence();
         }
     }
 }

@@ -509,6 +509,31 @@ static void charged(void)
 	close_pair(&pair);
 }
 
+/*
+ * The adapter refuses to make a page absent that the kernel takes away. The kernel may use the page for anything, so
+ * the adapter may not go on.
+ */
+static void kept(void)
+{
+	enum { LARGE = 64 << 20 };
+	struct pair pair = open_pair(MAP_PRIVATE);
+	struct ibv_wc wc;
+
+	write_and_check(&pair, 1);
+	drop(pair.target, SIZE);
+	unsigned char *other = map(LARGE, MAP_PRIVATE);
+
+	memset(other, 0x5a, LARGE);
+	fill(pair.source, SIZE, 2);
+	post(&pair, IBV_WR_RDMA_WRITE, pair.source + SPOT, SIZE - 2 * SPOT, pair.target + SPOT);
+	sleep(1);
+	errno = EIO;
+	while (ibv_poll_cq(pair.a.cq, 1, &wc) == 1)
+		need(wc.status != IBV_WC_SUCCESS, "a device that is in error");
+	for (int at = 0; at < LARGE; at++)
+		need(other[at] == 0x5a, "another memory");
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -516,7 +541,7 @@ static const struct {
 	{ "messages", messages }, { "traffic", traffic }, { "forks", forks }, { "moved", moved },
 	{ "unmapped", unmapped }, { "advice", advice }, { "implicit", implicit }, { "huge", huge },
 	{ "refused", refused }, { "read_only", read_only }, { "swapped", swapped },
-	{ "charged", charged },
+	{ "charged", charged }, { "kept", kept },
 };
 
 int main(int argc, char **argv)

@@ -7,9 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
-use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, settles, works};
+use vrnic_tests::commands::{
+    LONG_TIMEOUT, PCI, SHORT_TIMEOUT, recovers, registration, settles, works,
+};
 use vrnic_tests::harness::{self, Case};
 use vrnic_tests::object_counts::ObjectCounts;
+use vrnic_tests::rules::{self, arm, over};
 
 /// Who withholds a page: nobody answers a userfaultfd, or a FUSE server does not answer.
 const SUPPLIERS: [&str; 3] = ["", "fuse", "fuse-sync"];
@@ -38,8 +41,9 @@ fn main() -> ExitCode {
     cases.push(Case::new("killed_while_it_waits_for_pages", killed));
     cases.push(Case::new("a_page_that_is_withheld_delays_its_process_alone", withheld));
     cases.push(Case::new("a_page_that_is_withheld_does_not_delay_unbinding", unbound));
+    cases.push(Case::new("an_adapter_that_keeps_pages_is_reset", kept));
     cases.push(Case::new("still_works", |pair| works(pair)));
-    harness::main(Options::default(), cases)
+    harness::main(Options { daemon: rules::arguments(), ..Options::default() }, cases)
 }
 
 /// Calls `run`, which must leave no object.
@@ -162,4 +166,14 @@ fn unbound(pair: &mut Pair) -> Result<()> {
         }
     }
     works(pair)
+}
+
+/// The adapter does not give pages back, so it is reset before the kernel uses them otherwise.
+fn kept(pair: &mut Pair) -> Result<()> {
+    let before = registration(&pair.a)?;
+    arm(pair, "fail-command function=a command=unmap-pages status=no-resource")?;
+    let said = pair.a.agent().run("vrnic_paging kept", LONG_TIMEOUT)?;
+    ensure!(said.ok(), "{}{}", said.stdout, said.stderr);
+    recovers(&pair.a, before)?;
+    over(pair)
 }
