@@ -79,11 +79,13 @@ impl<U: Unmap> PagedUmem<U> {
         Self::wrap(raw, Some(user), device.reference())
     }
 
-    /// Returns the anchor of memories anywhere in the calling process.
+    /// Returns the anchor of memories anywhere in the calling process. It counts as a page of
+    /// locked memory.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the caller is a kernel thread. `EINTR` if the process is killed.
+    /// `EINVAL` if the caller is a kernel thread. `ENOMEM` if the page exceeds the process' limit.
+    /// `EINTR` if the process is killed.
     pub(crate) fn anchor<T: Driver>(device: &Device<T>, access: u32) -> Result<Self> {
         if current!().mm().is_none() {
             return Err(EINVAL);

@@ -194,7 +194,10 @@ struct rdma_paged *rdma_helper_paged_anchor(struct ib_device *device, int access
 
 	if (!paged)
 		return ERR_PTR(-ENOMEM);
-	error = prepare_parts();
+	/* More than what the kernel has for a region without parts. */
+	error = charge(paged, 1);
+	if (!error)
+		error = prepare_parts();
 	if (error) {
 		discard(paged);
 		return ERR_PTR(error);

@@ -484,6 +484,9 @@ static void charged(void)
 	expect(ibv_dereg_mr(large), 0, "ibv_dereg_mr");
 	need(locked() == before, "a region that is gone still counts");
 	all = reg(&pair, NULL, SIZE_MAX, ON_DEMAND);
+	/* It counts itself. */
+	need(locked() == before + PAGE, "what a region of all addresses counts as");
+	before += PAGE;
 
 	/* Without capabilities, the limit holds. */
 	limit_locked(before + each);
@@ -506,6 +509,28 @@ static void charged(void)
 	post(&pair, IBV_WR_RDMA_WRITE, source + PAGE, 8, pair.target);
 	completion(&pair.a, 7, IBV_WC_LOC_PROT_ERR, 0);
 	expect(ibv_dereg_mr(large), 0, "ibv_dereg_mr");
+	close_pair(&pair);
+}
+
+/* A region of all addresses counts as a page, without any message. */
+static void counted(void)
+{
+	enum { LIMIT = 20 };
+	struct pair pair = {};
+	struct ibv_mr *all[LIMIT + 1];
+	size_t before;
+
+	open_queues(&pair);
+	before = locked();
+	limit_locked(before + LIMIT * PAGE);
+	need(setresuid(65534, 65534, 65534) == 0, "setresuid");
+	for (int count = 0; count < LIMIT; count++)
+		all[count] = reg(&pair, NULL, SIZE_MAX, ON_DEMAND);
+	errno = 0;
+	need(ibv_reg_mr(pair.a.pd, NULL, SIZE_MAX, ON_DEMAND) == NULL && errno == ENOMEM, "more than the limit");
+	for (int count = 0; count < LIMIT; count++)
+		expect(ibv_dereg_mr(all[count]), 0, "ibv_dereg_mr");
+	need(locked() == before, "regions that are gone still count");
 	close_pair(&pair);
 }
 
@@ -541,7 +566,7 @@ static const struct {
 	{ "messages", messages }, { "traffic", traffic }, { "forks", forks }, { "moved", moved },
 	{ "unmapped", unmapped }, { "advice", advice }, { "implicit", implicit }, { "huge", huge },
 	{ "refused", refused }, { "read_only", read_only }, { "swapped", swapped },
-	{ "charged", charged }, { "kept", kept },
+	{ "charged", charged }, { "counted", counted }, { "kept", kept },
 };
 
 int main(int argc, char **argv)

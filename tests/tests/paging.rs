@@ -20,7 +20,7 @@ const SUPPLIERS: [&str; 3] = ["", "fuse", "fuse-sync"];
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// The cases of `vrnic_paging`.
-const CASES: [&str; 11] = [
+const CASES: [&str; 12] = [
     "messages",
     "traffic",
     "forks",
@@ -32,6 +32,7 @@ const CASES: [&str; 11] = [
     "refused",
     "read_only",
     "charged",
+    "counted",
 ];
 
 fn main() -> ExitCode {
