@@ -15,6 +15,7 @@
  */
 
 #include <linux/cred.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/refcount.h>
@@ -58,17 +59,23 @@ static long fault_in(const struct rdma_fault_range *range)
 {
 	unsigned int flags = FOLL_HONOR_NUMA_FAULT | (range->write ? FOLL_WRITE : 0);
 	struct mm_struct *mm = range->mm;
+	struct mem_cgroup *group, *old;
 	int locked = 1;
 	long result;
 
 	if (!mmget_not_zero(mm))
 		return -EINVAL;
+	/* The tables of the pages belong to the process, and not to this thread. */
+	group = get_mem_cgroup_from_mm(mm);
+	old = set_active_memcg(group);
 	result = mmap_read_lock_killable(mm);
 	if (!result) {
 		result = get_user_pages_remote(mm, range->start, range->count, flags, NULL, &locked);
 		if (locked)
 			mmap_read_unlock(mm);
 	}
+	set_active_memcg(old);
+	mem_cgroup_put(group);
 	mmput_async(mm);
 	return result;
 }
