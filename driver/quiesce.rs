@@ -43,6 +43,10 @@ const TIMEOUT: Delta = Delta::from_secs(40);
 /// The number of attempts to reset an adapter that does not reset, and of which it is not certain
 /// that it was removed.
 const ROUNDS: u32 = 3;
+/// The number of waits for a silent adapter that end early while somebody waits in order to free
+/// memory of the whole machine. After the first attempt, a VMM that has disconnected the adapter
+/// answers the second one at once.
+const HURRIES: u32 = 2;
 /// An access that fails in less time than this was not refused by an adapter that stalls.
 const AT_ONCE: Delta = Delta::from_secs(1);
 
@@ -86,6 +90,8 @@ pub(crate) struct Liveness {
     cause: Atomic<u32>,
     /// True if the driver is about to unregister its RDMA devices.
     left: Atomic<bool>,
+    /// Number of callers who wait for the adapter in order to free memory of the whole machine.
+    urgent: Atomic<u32>,
     /// True while the heartbeat of a living adapter has not stepped for a second.
     stalled: Atomic<bool>,
     pdev: ARef<pci::Device>,
@@ -127,6 +133,7 @@ impl Liveness {
                 state: Atomic::new(ALIVE),
                 cause: Atomic::new(Cause::Unbound as u32),
                 left: Atomic::new(false),
+                urgent: Atomic::new(0),
                 stalled: Atomic::new(false),
                 pdev: pdev.into(),
                 regs,
@@ -178,6 +185,15 @@ impl Liveness {
             fsleep(POLL);
         }
         self.admin.execute::<C>(params)
+    }
+
+    /// Runs a command as [`Self::execute`] does, for the thread that frees memory of the whole
+    /// machine. If the adapter has died, less time passes until it is reset.
+    pub(crate) fn execute_urgently<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        self.urgent.fetch_add(1, Relaxed);
+        let result = self.execute::<C>(params);
+        self.urgent.fetch_sub(1, Relaxed);
+        result
     }
 
     /// Makes an adapter quiet that may go on using memory after it was told not to.
@@ -242,10 +258,11 @@ impl Liveness {
 
     /// Makes a dead adapter quiet.
     fn quiesce(&self) {
+        let (mut rounds, mut hurries) = (ROUNDS, HURRIES);
         if self.died(Cause::Silent) {
-            self.wait_for_sign();
+            self.wait_for_sign(&mut hurries);
         }
-        for _ in 0..ROUNDS {
+        while rounds > 0 {
             let start = Instant::<Monotonic>::now();
             let Err(error) = self.regs.reset() else { return };
             if stop_dma(&self.pdev) {
@@ -258,19 +275,27 @@ impl Liveness {
                 return;
             }
             dev_err!(self.device(), "the adapter does not reset: {error:?}\n");
-            self.wait_for_sign();
+            // An attempt that came early does not show that the adapter was removed.
+            rounds -= u32::from(self.wait_for_sign(&mut hurries));
         }
         dev_err!(self.device(), "the adapter does not answer and is treated as removed\n");
     }
 
     /// Waits until the heartbeat's word changes: it increases when the adapter continues, and a
-    /// reset clears it. Gives up after [`TIMEOUT`].
-    fn wait_for_sign(&self) {
-        let Some(beat @ 1..) = self.doorbells.heartbeat() else { return };
+    /// reset clears it. Gives up after [`TIMEOUT`], or earlier, as often as `hurries` says, if
+    /// somebody waits in order to free memory. Returns false if it has given up earlier.
+    fn wait_for_sign(&self, hurries: &mut u32) -> bool {
+        let Some(beat @ 1..) = self.doorbells.heartbeat() else { return true };
         let start = Instant::<Monotonic>::now();
         while self.doorbells.heartbeat() == Some(beat) && start.elapsed() < TIMEOUT {
             fsleep(POLL);
+            if *hurries > 0 && self.urgent.load(Relaxed) > 0 {
+                *hurries -= 1;
+                fsleep(AT_ONCE);
+                return false;
+            }
         }
+        true
     }
 }
 

@@ -46,6 +46,12 @@ pub(crate) fn is_available() -> bool {
     unsafe { bindings::rdma_helper_has_paging() }
 }
 
+/// Returns whether the calling thread frees memory of the whole machine.
+pub(crate) fn frees_memory() -> bool {
+    // SAFETY: the function has no requirements.
+    unsafe { bindings::rdma_helper_frees_memory() }
+}
+
 impl<U: Unmap> PagedUmem<U> {
     /// Returns the memory of `length` bytes at `start` of the calling process, for a region with
     /// these access rights (`enum ib_access_flags`). `user` takes its pages away.

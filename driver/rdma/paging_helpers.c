@@ -11,10 +11,16 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
+#include <linux/swap.h>
 #include <rdma/ib_umem_odp.h>
 
 #include "fault_helpers.h"
 #include "paging_helpers.h"
+
+bool rdma_helper_frees_memory(void)
+{
+	return current_is_kswapd();
+}
 
 #ifdef CONFIG_INFINIBAND_ON_DEMAND_PAGING
 

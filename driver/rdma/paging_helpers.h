@@ -14,6 +14,8 @@ struct rdma_paged;
 
 /* Returns whether the kernel has on-demand paging. */
 bool rdma_helper_has_paging(void);
+/* Returns whether the calling thread frees memory of the whole machine. */
+bool rdma_helper_frees_memory(void);
 /*
  * Returns the memory of this range of the calling process, or an error pointer. What the kernel
  * needs to know its pages counts as locked memory of the process.

@@ -559,6 +559,25 @@ static void kept(void)
 		need(other[at] == 0x5a, "another memory");
 }
 
+/* The adapter has many pages that the kernel may want back; runs until it is killed. */
+static void idle(void)
+{
+	enum { LARGE = 48 << 20 };
+	struct pair pair = {};
+	unsigned char *memory = map(LARGE, MAP_PRIVATE);
+
+	open_queues(&pair);
+	memset(memory, 0x5a, LARGE);
+	pair.from = reg(&pair, memory, LARGE, ON_DEMAND);
+	expect(advise(&pair, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, memory, LARGE,
+		      pair.from->lkey), 0, "prefetch");
+	/* The kernel takes these pages first. */
+	need(madvise(memory, LARGE, MADV_COLD) == 0, "MADV_COLD");
+	puts("idle");
+	fflush(stdout);
+	pause();
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -566,7 +585,7 @@ static const struct {
 	{ "messages", messages }, { "traffic", traffic }, { "forks", forks }, { "moved", moved },
 	{ "unmapped", unmapped }, { "advice", advice }, { "implicit", implicit }, { "huge", huge },
 	{ "refused", refused }, { "read_only", read_only }, { "swapped", swapped },
-	{ "charged", charged }, { "counted", counted }, { "kept", kept },
+	{ "charged", charged }, { "counted", counted }, { "kept", kept }, { "idle", idle },
 };
 
 int main(int argc, char **argv)

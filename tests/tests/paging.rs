@@ -2,7 +2,7 @@
 //! (`tests/programs/paging.c`). rdma-core's own tests are in `ci/ports/pyverbs`.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     cases.push(Case::new("a_page_that_is_withheld_does_not_delay_unbinding", unbound));
     cases.push(Case::new("an_adapter_that_keeps_pages_is_reset", kept));
     cases.push(Case::new("still_works", |pair| works(pair)));
+    cases.push(Case::ruinous("a_stopped_daemon_delays_the_kernel_briefly", pressed));
     harness::main(Options { daemon: rules::arguments(), ..Options::default() }, cases)
 }
 
@@ -177,4 +178,36 @@ fn kept(pair: &mut Pair) -> Result<()> {
     ensure!(said.ok(), "{}{}", said.stdout, said.stderr);
     recovers(&pair.a, before)?;
     over(pair)
+}
+
+/// Shell words that make kswapd look for memory, without a lack of memory for others, until it
+/// waits for the adapter.
+const PRESS: &str = "
+    for n in $(seq 40); do
+        free=$(awk '/^MemFree/ { print $2 }' /proc/meminfo)
+        echo $((free * 9 / 10)) >/proc/sys/vm/min_free_kbytes
+        dd if=/dev/zero of=/tmp/press bs=1M count=16 2>/dev/null; rm /tmp/press
+        grep -q paged_invalidate /proc/$(pgrep kswapd0)/stack && exit 0
+        sleep 0.2
+    done
+    cat /proc/$(pgrep kswapd0)/stack; grep -E 'kswapd|swpout' /proc/vmstat; exit 1";
+
+/// The daemon is stopped while it has pages that kswapd wants to use otherwise. The driver does not
+/// hope for as long as usual that the daemon goes on.
+fn pressed(pair: &mut Pair) -> Result<()> {
+    // A page that is swapped takes another page of memory. So kswapd never finds enough.
+    let swap = "modprobe brd rd_nr=1 rd_size=524288; mkswap /dev/ram0 >/dev/null; swapon /dev/ram0";
+    pair.a.check(swap, SHORT_TIMEOUT)?;
+    let program = pair.a.agent().start("vrnic_paging idle >/tmp/idle")?;
+    settles(&pair.a, "grep -qs idle /tmp/idle", 60)?;
+    pair.daemon.pause()?;
+    let start = Instant::now();
+    pair.a.check(PRESS, SHORT_TIMEOUT).context("kswapd does not wait")?;
+    let reset = settles(&pair.a, "dmesg | grep -q -e 'does not reset' -e 'adapter is gone'", 90);
+    let took = start.elapsed();
+    pair.daemon.resume()?;
+    reset?;
+    program.kill()?;
+    ensure!(took < Duration::from_secs(50), "the driver waited for {took:?}");
+    Ok(())
 }

@@ -22,7 +22,7 @@ use crate::{
         Device,
         mr::UserRegion,
         page_list::PageList,
-        paged_umem::{PagedUmem, Unmap},
+        paged_umem::{self, PagedUmem, Unmap},
     },
     verbs::Verbs,
 };
@@ -112,7 +112,12 @@ impl Unmap for Taker {
             ..UnmapPages::default()
         };
         let liveness = &self.owner.liveness;
-        match liveness.execute::<command::UnmapPages>(&params) {
+        let result = if paged_umem::frees_memory() {
+            liveness.execute_urgently::<command::UnmapPages>(&params)
+        } else {
+            liveness.execute::<command::UnmapPages>(&params)
+        };
+        match result {
             Ok(_) => {}
             // Without its region the adapter uses no page.
             Err(error) if error == ENOENT => {}
