@@ -5,8 +5,9 @@
 use core::mem::offset_of;
 
 use crate::uar::{
-    ARM_COUNT_SHIFT, ARMED_OFFSET, CqSlot, EqSlot, HEARTBEAT_OFFSET, QpSlot, SLOT_END, SLOT_FIRST,
-    SLOT_LEN, SLOTS_PER_GROUP, SUMMARY_OFFSET, SrqSlot, UAR_LEN,
+    ARM_COUNT_SHIFT, ARM_KIND_MASK, ARM_NEXT, ARM_SOLICITED, ARMED_OFFSET, CqSlot, EqSlot,
+    HEARTBEAT_OFFSET, QpSlot, SLOT_END, SLOT_FIRST, SLOT_LEN, SLOTS_PER_GROUP, SUMMARY_OFFSET,
+    SrqSlot, UAR_LEN,
 };
 use crate::{SlotIndex, UarIndex};
 
@@ -20,6 +21,8 @@ const EQ_CI: u32 = offset_of!(EqSlot, ci) as u32;
 pub const CQ_SEEN: u32 = offset_of!(CqSlot, seen) as u32;
 /// Offset in a slot of [`CqSlot::state`].
 pub const CQ_STATE: u32 = offset_of!(CqSlot, state) as u32;
+/// Offset in a slot of [`CqSlot::taken`].
+pub const CQ_TAKEN: u32 = offset_of!(CqSlot, taken) as u32;
 
 /// Returns the offset in a QP's slot of one of its words for marks.
 #[must_use]
@@ -239,6 +242,13 @@ impl Doorbell {
         self.word32(CQ_STATE)
     }
 
+    /// Returns the address of [`CqSlot::taken`].
+    #[inline]
+    #[must_use]
+    pub const fn cq_taken(self) -> BarWord32 {
+        self.word32(CQ_TAKEN)
+    }
+
     /// Returns the address of [`EqSlot::ci`].
     #[inline]
     #[must_use]
@@ -256,6 +266,42 @@ impl Doorbell {
 #[must_use]
 pub const fn arm_request(count: u32, kind: u32) -> u32 {
     count << ARM_COUNT_SHIFT | kind
+}
+
+/// An arm request of a CQ. The default is the state of a new CQ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArmRequest {
+    /// [`CqSlot::arm`].
+    pub word: u32,
+    /// [`CqSlot::seen`].
+    pub seen: u32,
+}
+
+impl ArmRequest {
+    /// Returns the request that follows this one: of this kind, by a consumer that has seen the
+    /// completions below `end`. `taken` is [`CqSlot::taken`] from before. If the adapter may not
+    /// have read this request yet, the new one stands for both.
+    #[inline]
+    #[must_use]
+    pub const fn then(self, kind: u32, end: u32, taken: u32) -> Self {
+        let count = (self.word >> ARM_COUNT_SHIFT).wrapping_add(1);
+        if taken == self.word {
+            return Self { word: arm_request(count, kind), seen: end };
+        }
+        let kind = stronger_kind(self.word & ARM_KIND_MASK, kind);
+        Self { word: arm_request(count, kind), seen: self.seen }
+    }
+}
+
+/// Returns the kind that a CQ is armed for by a request of the kind `new` while it is armed for
+/// `old`: any completion stays any.
+#[inline]
+#[must_use]
+pub const fn stronger_kind(old: u32, new: u32) -> u32 {
+    match (old, new) {
+        (ARM_NEXT, ARM_SOLICITED) => ARM_NEXT,
+        _ => new,
+    }
 }
 
 /// Returns the word with [`CqSlot::ci`] and [`CqSlot::arm`], which are stored together.

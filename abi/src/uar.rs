@@ -124,7 +124,8 @@ pub struct SrqSlot {
     pub freed: U32,
 }
 
-/// The slot of a CQ. An arm request stores `seen`, then `ci` and `arm` as one 64-bit word.
+/// The slot of a CQ. An arm request stores `seen`, then `ci` and `arm` as one 64-bit word; see
+/// [`crate::doorbell::ArmRequest`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqSlot {
@@ -132,7 +133,9 @@ pub struct CqSlot {
     pub ci: U32,
     /// Arm request: the kind in bits 0–1 ([`ARM_NEXT`], [`ARM_SOLICITED`]), and a counter that is
     /// incremented with each request in bits 2–31. If there are completions of this kind at or
-    /// behind `seen`, the event is raised at once; otherwise with the next one.
+    /// behind `seen`, the event is raised at once; otherwise with the next one. Until the event, a
+    /// request for solicited completions does not take back one for any completion (IBTA volume 1,
+    /// 11.4.2.2).
     pub arm: U32,
     /// Index of the first completion that the consumer had not seen when it armed the CQ.
     /// Completions before it, polled or not, raise no event (IBTA volume 1, 11.4.2.2: "the next
@@ -141,6 +144,9 @@ pub struct CqSlot {
     /// Written by the device: a [`CqState`]. While it is [`CqState::Full`], the consumer rings the
     /// doorbell when it has stored `ci`, with a full barrier in between.
     pub state: U32,
+    /// Written by the device: the last `arm` that it has read, with its `seen`. Until this is the
+    /// last request, the next one must stand for both, because the device may not read the last.
+    pub taken: U32,
 }
 
 wire_enum! {
@@ -181,7 +187,7 @@ const _: () = assert!(size_of::<Control>() == 192);
 const _: () = assert!(core::mem::offset_of!(Control, armed) == ARMED_OFFSET as usize);
 const _: () = assert!(core::mem::offset_of!(Control, heartbeat) == HEARTBEAT_OFFSET as usize);
 const _: () = assert!(core::mem::offset_of!(Control, life) == LIFE_OFFSET as usize);
-const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 16);
+const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 20);
 const _: () = assert!(size_of::<SrqSlot>() == 8);
 const _: () = assert!(UAR_COUNT as u64 * UAR_LEN as u64 == SQ_MEMORY_OFFSET);
 const _: () = assert!(SQ_MEMORY_OFFSET + SQ_MEMORY_LEN == DEVICE_MEMORY_OFFSET);

@@ -4,7 +4,9 @@
 
 use abi::{
     SlotIndex, UarIndex,
-    doorbell::{CQ_SEEN, CQ_STATE, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset},
+    doorbell::{
+        ArmRequest, CQ_SEEN, CQ_STATE, CQ_TAKEN, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset,
+    },
     pci::BAR_UAR,
     regs::KICK,
     uar::{
@@ -26,16 +28,6 @@ use kernel::{
 use super::regs::Registers;
 
 const LENGTH: usize = UAR_LEN as usize;
-
-/// The words that arm a completion queue.
-pub(crate) struct CqArm {
-    /// Consumer index.
-    pub(crate) ci: u32,
-    /// Index of the first completion that was not seen yet.
-    pub(crate) seen: u32,
-    /// The request, by [`abi::doorbell::arm_request`].
-    pub(crate) request: u32,
-}
 
 /// The kernel's doorbell page.
 pub(crate) struct Doorbells {
@@ -110,8 +102,7 @@ impl Doorbells {
     /// Returns the first entry of a shared receive queue that is not free, as the adapter has
     /// reported last; `None` when it has gone.
     pub(crate) fn srq_freed(&self, slot: SlotIndex) -> Option<u32> {
-        let offset = slot.exists().then_some((slot.offset() + SRQ_FREED) as usize)?;
-        self.bar.try_access()?.try_read32(offset).ok()
+        self.read(slot, SRQ_FREED)
     }
 
     /// Resets the indices of both queues of a queue pair.
@@ -140,15 +131,20 @@ impl Doorbells {
 
     /// Returns the state of a completion queue as the adapter has stored it.
     pub(crate) fn cq_state(&self, slot: SlotIndex) -> Option<CqState> {
-        let offset = slot.exists().then_some((slot.offset() + CQ_STATE) as usize)?;
-        CqState::from_raw(self.bar.try_access()?.try_read32(offset).ok()?)
+        CqState::from_raw(self.read(slot, CQ_STATE)?)
     }
 
-    /// Arms a completion queue.
-    pub(crate) fn arm_cq(&self, slot: SlotIndex, arm: &CqArm) {
+    /// Returns the word of the arm request of a completion queue that the adapter has read last;
+    /// `None` when it has gone.
+    pub(crate) fn taken_arm(&self, slot: SlotIndex) -> Option<u32> {
+        self.read(slot, CQ_TAKEN)
+    }
+
+    /// Arms a completion queue whose consumer index is `ci`.
+    pub(crate) fn arm_cq(&self, slot: SlotIndex, ci: u32, request: ArmRequest) {
         self.with_slot(slot, |bar, offset| {
-            bar.try_write32(arm.seen, offset + CQ_SEEN as usize)?;
-            bar.try_write64(ci_and_arm(arm.ci, arm.request), offset)?;
+            bar.try_write32(request.seen, offset + CQ_SEEN as usize)?;
+            bar.try_write64(ci_and_arm(ci, request.word), offset)?;
             self.ring(bar, slot)
         });
     }
@@ -157,6 +153,13 @@ impl Doorbells {
     pub(crate) fn set_eq_ci(&self, slot: SlotIndex, ci: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
         smp_mb(FullBarrier);
+    }
+
+    /// Returns the word at this offset in a slot; `None` when the adapter has gone.
+    fn read(&self, slot: SlotIndex, word: u32) -> Option<u32> {
+        // CAST: inside the page.
+        let offset = slot.exists().then_some((slot.offset() + word) as usize)?;
+        self.bar.try_access()?.try_read32(offset).ok()
     }
 
     /// Calls `f` with the offset of a slot; does nothing when the adapter has gone.

@@ -6,7 +6,7 @@ use core::mem::offset_of;
 use abi::{
     Qpn, SlotIndex,
     cq::{Cqe, Flags, Opcode, STAMP_OFFSET, Status},
-    doorbell::arm_request,
+    doorbell::ArmRequest,
     uar::{ARM_NEXT, ARM_SOLICITED, CqState},
 };
 use kernel::{
@@ -25,7 +25,7 @@ use super::{
     qp::kernel::Feeder,
 };
 use crate::direct_work;
-use crate::hw::{ring::Ring, uar::CqArm};
+use crate::hw::ring::Ring;
 use crate::pairing::PORT;
 use crate::rdma::{
     cq::Notify,
@@ -47,8 +47,8 @@ struct State {
     /// Doorbell slot, once the adapter has the queue.
     doorbell: SlotIndex,
     consumer: Consumer,
-    /// Arm requests so far.
-    arms: u32,
+    /// The last arm request.
+    armed: ArmRequest,
     /// The queue pairs, by number.
     feeders: RBTree<u32, Feeder>,
 }
@@ -57,7 +57,8 @@ impl KernelCq {
     /// Creates a queue in `ring`.
     pub(super) fn new(ring: Ring, holding: bool) -> impl PinInit<Self> {
         let (consumer, feeders) = (Consumer::new(), RBTree::new());
-        let state = State { doorbell: SlotIndex::default(), consumer, arms: 0, feeders };
+        let (doorbell, armed) = (SlotIndex::default(), ArmRequest::default());
+        let state = State { doorbell, consumer, armed, feeders };
         pin_init!(Self { ring, holding, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
     }
 
@@ -143,18 +144,20 @@ impl KernelCq {
         Ok(())
     }
 
-    /// Arms the queue. Returns whether completions are there already, if asked.
+    /// Arms the queue. Earlier requests since the last event stay. Returns whether completions are
+    /// there already, if asked.
     pub(super) fn arm(&self, ctx: &Ctx<'_>, notify: Notify) -> Result<bool> {
         let mut state = self.state.lock();
-        state.arms = state.arms.wrapping_add(1);
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let (ci, seen) = (state.consumer.index, state.consumer.end(&self.ring)?);
         if ctx.adapter.is_dead() {
             let ready = seen != ci || state.feeders.values().any(Feeder::has_undone);
             return Ok(notify.report_missed && ctx.adapter.is_quiet() && ready);
         }
-        let arm = CqArm { ci, seen, request: arm_request(state.arms, kind) };
-        ctx.adapter.doorbells().arm_cq(state.doorbell, &arm);
+        let doorbells = ctx.adapter.doorbells();
+        let taken = doorbells.taken_arm(state.doorbell).unwrap_or(state.armed.word);
+        state.armed = state.armed.then(kind, seen, taken);
+        doorbells.arm_cq(state.doorbell, ci, state.armed);
         Ok(notify.report_missed && state.consumer.has_next(&self.ring)?)
     }
 }

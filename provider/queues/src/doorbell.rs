@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::direct::MARKS;
-use abi::doorbell::{CQ_SEEN, CQ_STATE, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset};
+use abi::doorbell::{
+    ArmRequest, CQ_SEEN, CQ_STATE, CQ_TAKEN, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset,
+};
 use abi::uar::{ARMED_OFFSET, CqState, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 use abi::{SlotIndex, UarIndex};
 
@@ -301,6 +303,8 @@ pub struct CqDoorbell {
     seen: Word32,
     /// The state that the adapter stores.
     state: Word32,
+    /// The arm request that the adapter has read last.
+    taken: Word32,
     /// Offset of the slot in the UAR.
     at: u32,
     /// True if the adapter may hold entries back.
@@ -318,9 +322,9 @@ impl CqDoorbell {
         let (bell, at) = Bell::new(uar, slot)?;
         let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
-        let (seen, state) = (word(CQ_SEEN)?, word(CQ_STATE)?);
+        let (seen, state, taken) = (word(CQ_SEEN)?, word(CQ_STATE)?, word(CQ_TAKEN)?);
         let life = bell.uar.life.clone();
-        Ok(Self { bell, request, seen, state, at, holding: false, life })
+        Ok(Self { bell, request, seen, state, taken, at, holding: false, life })
     }
 
     /// Returns the place of its bell, for another consumer.
@@ -368,11 +372,17 @@ impl CqDoorbell {
         CqState::from_raw(self.state.load(Ordering::Acquire))
     }
 
-    /// Frees all entries below `consumer` and asks for an event of entries at or behind `seen`.
+    /// Returns the word of the arm request that the adapter has read last.
     #[inline]
-    pub(crate) fn arm(&self, consumer: u32, seen: u32, arm: u32) {
-        self.seen.store(seen, Ordering::Release);
-        self.free(consumer, arm);
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    /// Frees all entries below `consumer` and asks for an event.
+    #[inline]
+    pub(crate) fn arm(&self, consumer: u32, request: ArmRequest) {
+        self.seen.store(request.seen, Ordering::Release);
+        self.free(consumer, request.word);
         self.bell.ring();
     }
 }
@@ -432,6 +442,13 @@ pub(crate) mod tests {
     pub(crate) fn slot_seen(uar: &Uar, slot: u32) -> u32 {
         let word = Word32::new(&uar.memory, SlotIndex::new(slot).offset() + 8);
         word.expect("inside").load(Ordering::Acquire)
+    }
+
+    /// Stores the arm request that a CQ's slot has as the one that the adapter has read.
+    pub(crate) fn take_arm(uar: &Uar, slot: u32) {
+        let at = SlotIndex::new(slot).offset() + CQ_TAKEN;
+        let word = Word32::new(&uar.memory, at).expect("inside");
+        word.store(slot_words(uar, slot).1, Ordering::Release);
     }
 
     #[test]
@@ -510,7 +527,7 @@ pub(crate) mod tests {
     fn an_arm_request_carries_the_consumer_index() {
         let uar = uar(1);
         let door = CqDoorbell::new(uar.clone(), 16.into()).expect("valid");
-        door.arm(12, 14, 5);
+        door.arm(12, ArmRequest { word: 5, seen: 14 });
         assert_eq!(slot_words(&uar, 16), (12, 5));
         assert_eq!(slot_seen(&uar, 16), 14);
         assert_eq!(take_summary(&uar), 1 << 1);

@@ -17,7 +17,7 @@ use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use vrnic_abi::admin::CqRecord;
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::doorbell::{Doorbell, arm_of};
+use vrnic_abi::doorbell::{Doorbell, arm_of, stronger_kind};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::uar::{self, CqState};
 use vrnic_abi::{ContextId, Cqn, Qpn};
@@ -406,9 +406,13 @@ impl Cq {
         inner.arm_seen = arm;
         // The guest stores the request after the index that belongs to it.
         let seen = caller.host.bar_load32(self.doorbell.cq_seen());
+        if !inner.ended {
+            // From now on the guest need not repeat this request with the next one.
+            caller.host.bar_store32(self.doorbell.cq_taken(), arm);
+        }
         let size = inner.ring.size();
         let ahead = |index: u32| (1..=size).contains(&index.wrapping_sub(seen));
-        inner.armed = arm & uar::ARM_KIND_MASK;
+        inner.armed = stronger_kind(inner.armed, arm & uar::ARM_KIND_MASK);
         let due = match inner.armed {
             uar::ARM_NEXT => ahead(inner.pi),
             uar::ARM_SOLICITED => inner.solicited.is_some_and(ahead),

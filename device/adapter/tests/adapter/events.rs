@@ -7,11 +7,13 @@ use vrnic_abi::admin::{
     CreateEq, CreateQp, ModifyCq, Opcode as Admin, Pages, Status as Refusal, command,
 };
 use vrnic_abi::cq::Status;
+use vrnic_abi::doorbell::{Doorbell, arm_of};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
+use vrnic_adapter::host::DoorbellBar;
 use vrnic_adapter::objects::pace::Ceilings;
 use vrnic_packet::Nanos;
 use vrnic_testdriver::admin::Refused;
@@ -89,6 +91,35 @@ fn solicited_events() {
     p.b.set_state(State::Err);
     p.settle();
     assert_eq!(events(&mut p), [cqn]);
+}
+
+/// Two threads that share a CQ may wait for different events of it.
+#[test]
+fn a_request_for_solicited_events_leaves_one_for_any_event() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    for (round, kinds) in [[ARM_NEXT, ARM_SOLICITED], [ARM_SOLICITED, ARM_NEXT]].iter().enumerate()
+    {
+        for kind in kinds {
+            p.b.recv_cq.arm(*kind);
+            p.settle();
+            let doorbell = Doorbell::new(p.b.recv_cq.uar.into(), p.b.recv_cq.slot.into());
+            let words = doorbell.cq_ci_and_arm();
+            let read = p.gb.host.bar_load32(doorbell.cq_taken());
+            assert_eq!(read, arm_of(p.gb.host.bar_load64(words)), "the request is read");
+        }
+        send(&mut p, round as u64, Flags::empty());
+        assert_eq!(events(&mut p), [cqn], "round {round}");
+        assert!(p.received().is_some());
+        // The event has ended both requests.
+        p.b.recv_cq.arm(ARM_SOLICITED);
+        send(&mut p, 9, Flags::empty());
+        assert!(events(&mut p).is_empty(), "round {round}");
+        assert!(p.received().is_some());
+        send(&mut p, 9, Flags::SOLICITED);
+        assert_eq!(events(&mut p), [cqn], "round {round}");
+        assert!(p.received().is_some());
+    }
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl Lane {
         let early = random.u64(..=posts);
         self.post(early, solicited && early == posts, random);
         if random.u8(..16) == 0 {
-            // An arm request that the next one replaces.
+            // An arm request that the next one adds to.
             self.arm(ARM_NEXT);
         }
         self.arm(if solicited { ARM_SOLICITED } else { ARM_NEXT });

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi as abi;
 
+use abi::doorbell::ArmRequest;
+
 use super::credits::{Feeders, NO_QPN, feeder};
 use crate::completion::{Completion, QPN_WORD, SRQN_WORD, STAMP_WORD, WORDS};
 use crate::doorbell::CqDoorbell;
@@ -22,17 +24,15 @@ pub(super) struct Consumer {
     pub(super) door: CqDoorbell,
     /// The index of the next entry.
     pub(super) next: u32,
-    /// The last arm request, and the index of the first entry that had not been written at that
-    /// time.
-    pub(super) arm: u32,
-    pub(super) seen: u32,
+    /// The last arm request.
+    pub(super) armed: ArmRequest,
     pub(super) feeders: Feeders,
 }
 
 impl Consumer {
     /// Returns the consumer of an empty ring.
     pub(super) fn new(ring: Ring, door: CqDoorbell) -> Self {
-        Self { ring, door, next: 0, arm: 0, seen: 0, feeders: Feeders::default() }
+        Self { ring, door, next: 0, armed: ArmRequest::default(), feeders: Feeders::default() }
     }
 
     /// Takes the next completion of a QP that feeds the queue.

@@ -20,8 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
-use abi::doorbell::arm_request;
-use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED, CqState};
+use abi::uar::{ARM_NEXT, ARM_SOLICITED, CqState};
 use abi::uverbs::CqResp;
 use abi::{Qpn, Srqn};
 
@@ -87,7 +86,7 @@ impl CompletionQueue {
             taken += 1;
         }
         if consumer.next != before {
-            consumer.door.free(consumer.next, consumer.arm);
+            consumer.door.free(consumer.next, consumer.armed.word);
         }
         taken
     }
@@ -103,7 +102,7 @@ impl CompletionQueue {
         CqHandover {
             bell: door.bell(),
             ring: RingPlace::of(&consumer.ring, Place::Guest, door.offset(), next),
-            arm: consumer.arm,
+            arm: consumer.armed.word,
             holding: door.is_holding(),
         }
     }
@@ -138,38 +137,35 @@ impl CompletionQueue {
         let first = consumer.next;
         let Some(completion) = consumer.poll() else {
             if consumer.next != first {
-                consumer.door.free(consumer.next, consumer.arm);
+                consumer.door.free(consumer.next, consumer.armed.word);
             }
             return None;
         };
         // CAST: the sign of the distance tells which comes first.
-        let armed_behind = consumer.seen.wrapping_sub(first) as i32 > 0;
+        let armed_behind = consumer.armed.seen.wrapping_sub(first) as i32 > 0;
         let limit = match armed_behind {
             // It took no entry: the adapter is dead, and no event comes any more.
             _ if consumer.next == first => first.wrapping_sub(1),
-            true => consumer.seen,
+            true => consumer.armed.seen,
             false => first,
         };
         Some((Series { consumer, limit }, completion))
     }
 
-    /// Asks for an event of the next completion that cannot be polled yet. Has no effect if another
-    /// poster consumes the queue.
+    /// Asks for an event of the next completion that cannot be polled yet. Earlier requests since
+    /// the last event stay. Has no effect if another poster consumes the queue.
     #[inline]
     pub fn arm(&self, notify: Notify) {
         let mut consumer = self.consumer.lock();
         if self.is_handed_over() {
             return;
         }
-        let count = (consumer.arm >> ARM_COUNT_SHIFT).wrapping_add(1);
         let kind = match notify {
             Notify::Any => ARM_NEXT,
             Notify::Solicited => ARM_SOLICITED,
         };
-        consumer.arm = arm_request(count, kind);
-        let seen = consumer.end();
-        consumer.seen = seen;
-        consumer.door.arm(consumer.next, seen, consumer.arm);
+        consumer.armed = consumer.armed.then(kind, consumer.end(), consumer.door.taken());
+        consumer.door.arm(consumer.next, consumer.armed);
     }
 
     /// Adds a QP whose completions this queue gets.
@@ -252,6 +248,6 @@ impl Series<'_> {
 impl Drop for Series<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.consumer.door.free(self.consumer.next, self.consumer.arm);
+        self.consumer.door.free(self.consumer.next, self.consumer.armed.word);
     }
 }

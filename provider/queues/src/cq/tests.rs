@@ -2,12 +2,13 @@
 use std::sync::atomic::Ordering;
 
 use abi::cq::{Cqe, Opcode, Status};
+use abi::uar::ARM_COUNT_SHIFT;
 use zerocopy::transmute;
 
 use super::*;
 use crate::allocator::Resource;
 use crate::completion::WORDS;
-use crate::doorbell::tests::{end_life, slot_seen, slot_words, take_summary, uar};
+use crate::doorbell::tests::{end_life, slot_seen, slot_words, take_arm, take_summary, uar};
 use crate::layout::Limits;
 use crate::source::Source;
 
@@ -225,6 +226,7 @@ fn each_arm_request_differs_from_the_last() {
     assert_eq!(slot_words(&uar, SLOT), (1, 1 << ARM_COUNT_SHIFT | ARM_NEXT));
     assert_eq!(slot_seen(&uar, SLOT), 1);
     assert_eq!(take_summary(&uar), 1 << (SLOT / 16));
+    take_arm(&uar, SLOT);
     cq.arm(Notify::Solicited);
     assert_eq!(slot_words(&uar, SLOT), (1, 2 << ARM_COUNT_SHIFT | ARM_SOLICITED));
     // Freeing entries repeats the request, which is none then.
@@ -234,11 +236,32 @@ fn each_arm_request_differs_from_the_last() {
     // Completions that can be polled already are no reason for an event.
     complete(&cq, 2, send_cqe(7, 2, 2));
     complete(&cq, 3, send_cqe(7, 3, 3));
+    take_arm(&uar, SLOT);
     cq.arm(Notify::Any);
     assert_eq!((slot_words(&uar, SLOT).0, slot_seen(&uar, SLOT)), (2, 4));
-    cq.consumer.lock().arm = u32::MAX;
+    cq.consumer.lock().armed.word = u32::MAX;
     cq.arm(Notify::Any);
     assert_eq!(slot_words(&uar, SLOT).1, ARM_NEXT, "the counter wraps");
+}
+
+#[test]
+fn a_request_that_the_adapter_has_not_read_stays() {
+    let (cq, uar) = queue(8);
+    cq.attach(7.into(), &credits(), Halves::SENDS).expect("memory");
+    let armed = || (slot_words(&uar, SLOT).1, slot_seen(&uar, SLOT));
+    let word = |count: u32, kind| count << ARM_COUNT_SHIFT | kind;
+    cq.arm(Notify::Any);
+    // Another thread takes the completion whose event the first one waits for.
+    complete(&cq, 0, send_cqe(7, 0, 0));
+    assert_eq!(poll(&cq, 1), [0]);
+    cq.arm(Notify::Solicited);
+    assert_eq!(armed(), (word(2, ARM_NEXT), 0));
+    take_arm(&uar, SLOT);
+    cq.arm(Notify::Solicited);
+    assert_eq!(armed(), (word(3, ARM_SOLICITED), 1));
+    complete(&cq, 1, send_cqe(7, 1, 1));
+    cq.arm(Notify::Any);
+    assert_eq!(armed(), (word(4, ARM_NEXT), 1));
 }
 
 #[test]

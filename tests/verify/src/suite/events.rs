@@ -18,6 +18,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("events/solicited_send", |env| solicited(env, Op::Send)),
         Case::new("events/solicited_send_imm", |env| solicited(env, Op::SendImm)),
         Case::new("events/solicited_write_imm", |env| solicited(env, Op::WriteImm)),
+        Case::new("events/any_then_solicited", |env| two_requests(env, [false, true], true)),
+        Case::new("events/solicited_then_any", |env| two_requests(env, [true, false], true)),
+        Case::new("events/solicited_twice", |env| two_requests(env, [true, true], false)),
         Case::new("events/errors_count_as_solicited", error_is_solicited),
         Case::new("events/send_queue", send_queue),
         Case::new("events/both_cqs_on_one_channel", two_cqs),
@@ -110,6 +113,30 @@ fn disarms(env: &Env) -> Result<()> {
         expect_event(b, b.recv_cq)?;
         send(&link, Op::Send, 0)?;
         expect_none(b)?;
+        b.received(2)?;
+    }
+    Ok(())
+}
+
+/// A CQ is armed twice, for solicited completions or for any, as by two threads. A plain completion
+/// raises an event if one of the requests was for any; the event ends both requests.
+fn two_requests(env: &Env, solicited_only: [bool; 2], any: bool) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let b = &link.b;
+    for _ in 0..3 {
+        for solicited in solicited_only {
+            arm(b, b.recv_cq, solicited)?;
+        }
+        send(&link, Op::Send, 0)?;
+        if any {
+            expect_event(b, b.recv_cq)?;
+            arm(b, b.recv_cq, true)?;
+            send(&link, Op::Send, 0)?;
+            b.received(1)?;
+        }
+        expect_none(b)?;
+        send(&link, Op::Send, flags::SOLICITED)?;
+        expect_event(b, b.recv_cq)?;
         b.received(2)?;
     }
     Ok(())
