@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory windows. A window's key consists of its index, which the kernel gave, and an instance,
-//! which the plugin chooses with each binding.
+//! which the plugin chooses with each binding of a window of type 1, and the program with each
+//! binding of one of type 2 (IBTA volume 1, 10.6.7.2).
 
 use std::ffi::c_int;
 
@@ -74,9 +75,9 @@ pub(super) unsafe fn try_bind(
         unsafe { Context::of((*qp).context) }?.needs(Features::KEY_OPTIONS)?;
     }
     let rkey = if same { window.rkey } else { next_key(window.rkey) };
+    let wr_flags = send_flags(bind.send_flags);
     // SAFETY: the caller passes a binding that names a live region, if any.
-    let (header, segment) =
-        unsafe { binding(bind.wr_id, send_flags(bind.send_flags), rkey, &bind.bind_info, flags) }?;
+    let (header, segment) = unsafe { binding(bind.wr_id, wr_flags, rkey, &bind.bind_info, flags) }?;
     let posted = queues.sends().and_then(|mut batch| batch.push(header, Payload::Bind(segment)));
     posted.map_err(errno)?;
     window.rkey = rkey;
@@ -113,7 +114,21 @@ pub(super) unsafe fn binding(
     Ok((header, segment))
 }
 
+/// Returns the key of a window with the instance of `wanted`, the key that a program has chosen.
+///
+/// # Safety
+/// `window` must be null or live.
+pub(super) unsafe fn chosen_key(window: *const c::ibv_mw, wanted: u32) -> u32 {
+    // SAFETY: the caller passes a live window, if any.
+    unsafe { window.as_ref() }.map_or(wanted, |window| with_instance(window.rkey, wanted))
+}
+
 /// Returns the next key of the same index, as `ibv_inc_rkey` counts.
 fn next_key(key: u32) -> u32 {
-    key & !0xff | key.wrapping_add(1) & 0xff
+    with_instance(key, key.wrapping_add(1))
+}
+
+/// Returns the key with the index of `key` and the instance of `other`.
+fn with_instance(key: u32, other: u32) -> u32 {
+    key & !0xff | other & 0xff
 }

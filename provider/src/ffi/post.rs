@@ -112,8 +112,10 @@ unsafe fn push_binding(
     // set.
     let wanted = unsafe { request.__bindgen_anon_2.bind_mw };
     let (flags, info) = (send_flags(request.send_flags), &wanted.bind_info);
+    // SAFETY: the caller passes a request with a live window.
+    let rkey = unsafe { mw::chosen_key(wanted.mw, wanted.rkey) };
     // SAFETY: the caller passes a request whose region is null or live.
-    let bound = unsafe { mw::binding(request.wr_id, flags, wanted.rkey, info, MemFlags::empty()) };
+    let bound = unsafe { mw::binding(request.wr_id, flags, rkey, info, MemFlags::empty()) };
     let (header, segment) = bound.map_err(|_| PostError::Segments)?;
     batch.push(header, Payload::Bind(segment))
 }

@@ -222,7 +222,7 @@ unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
 
 unsafe extern "C" fn bind_mw(
     qp: *mut c::ibv_qp_ex,
-    _window: *mut c::ibv_mw,
+    window: *mut c::ibv_mw,
     rkey: u32,
     info: *const c::ibv_mw_bind_info,
 ) {
@@ -230,6 +230,8 @@ unsafe extern "C" fn bind_mw(
     // pair.
     let Some((header, state)) = (unsafe { begin(qp, Opcode::BindMw) }) else { return };
     let SendHeader { wr_id, flags, .. } = header;
+    // SAFETY: the window is live by libibverbs' promise.
+    let rkey = unsafe { mw::chosen_key(window, rkey) };
     // SAFETY: valid by libibverbs' promise, with a live region.
     let bound: Result<(SendHeader, BindMwSeg), Errno> =
         unsafe { mw::binding(wr_id, flags, rkey, &*info, MemFlags::empty()) };

@@ -39,6 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("windows/type1/bound_again", bound_again),
         Case::new("windows/type1/unbound", unbound),
         Case::new("windows/type2/bound_twice", bound_twice),
+        Case::new("windows/type2/key_of_any_number", key_of_any_number),
         Case::new("windows/type2/local_inv", local_inv),
         Case::new("windows/type2/bound_again_after_local_inv", bound_after_local_inv),
         Case::new("windows/type2/send_inv", send_inv),
@@ -268,6 +269,23 @@ fn bound_twice(env: &Env) -> Result<()> {
     let again = signaled(scene.region.addr, 100, READ_WRITE);
     scene.window.post(&scene.link.b, Some(&scene.region), again)?;
     scene.link.b.expect_sent(again.wr_id, Status::MwBindErr).map(drop)
+}
+
+/// A program chooses the low 8 bits of the key of a window of type 2. The others are the window's,
+/// whatever the program says.
+fn key_of_any_number(env: &Env) -> Result<()> {
+    let mut scene = Scene::new(env, 2, &Options::default())?;
+    let Link { b, .. } = &scene.link;
+    let other = Window::new(b, 2)?;
+    for number in [17, 1024, u32::MAX, other.rkey] {
+        invalidate(&scene)?;
+        let bind = signaled(scene.region.addr + PART.0, PART.1, READ_WRITE);
+        b.end.agent.post_bind(b.qp, scene.window.mw, number, Some(scene.region.mr), bind)?;
+        b.expect_sent(bind.wr_id, Status::Success)?;
+        scene.window.rkey = scene.window.rkey & !0xff | number & 0xff;
+        scene.prove()?;
+    }
+    Ok(())
 }
 
 /// b invalidates its own key.
