@@ -175,5 +175,30 @@ pub struct Cqe {
 /// Offset of [`Cqe::stamp`].
 pub const STAMP_OFFSET: u32 = 60;
 
+/// Returns how many entries of a CQ wait, without reading all of them: the device writes entries in
+/// order. `written` says whether the entry at this distance from the next one has been written; it
+/// is asked for distances below `size`, the number of entries of the ring, and at most about twice
+/// as often as the answer has binary digits.
+///
+/// # Errors
+/// The errors of `written`.
+#[inline]
+pub fn waiting<E>(size: u32, written: impl Fn(u32) -> Result<bool, E>) -> Result<u32, E> {
+    // The entries in front of `count` have been written, the one at `end` has not, or there is none.
+    let (mut count, mut end) = (0, size);
+    while count < end {
+        // Twice as far each time until one has not been written, then half-way between.
+        let distance = match end == size {
+            true => (end - 1).min(count * 2),
+            false => count + (end - count) / 2,
+        };
+        match written(distance)? {
+            true => count = distance + 1,
+            false => end = distance,
+        }
+    }
+    Ok(count)
+}
+
 const _: () = assert!(size_of::<Cqe>() == CQE_LEN as usize);
 const _: () = assert!(core::mem::offset_of!(Cqe, stamp) == STAMP_OFFSET as usize);

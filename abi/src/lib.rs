@@ -30,7 +30,7 @@
 //! have a *stamp*, `i + 1` (mod 2^32), which is stored last. An entry is valid if its stamp is the
 //! one that the reader waits for, whatever an earlier round left in its place.
 //!
-//! The crate contains no logic except constant arithmetic on these formats.
+//! The crate contains no logic except arithmetic on these formats.
 #![forbid(unsafe_code)]
 #![no_std]
 

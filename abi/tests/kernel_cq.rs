@@ -19,15 +19,26 @@ const SIZE: u32 = 8;
 const STARTS: [u32; 4] = [0, (1 << 31) - SIZE / 2, 1 << 31, u32::MAX - SIZE / 2];
 
 /// Stamps and owners.
-struct Ring(Vec<Cell<(u32, u32)>>);
+struct Ring {
+    entries: Vec<Cell<(u32, u32)>>,
+    /// How many stamps have been read.
+    looks: Cell<u32>,
+    /// True if the adapter writes each entry just before its stamp is read.
+    hurries: bool,
+}
 
 impl Ring {
     /// A ring and its consumer, with the same lap behind them.
     fn at(start: u32) -> (Self, Consumer) {
-        let lap = |n| (abi::stamp(start.wrapping_sub(SIZE).wrapping_add(n)), NO_QPN);
-        let this = Self((0..SIZE).map(|_| Cell::default()).collect());
+        Self::of(SIZE, start)
+    }
+
+    fn of(size: u32, start: u32) -> (Self, Consumer) {
+        let lap = |n| (abi::stamp(start.wrapping_sub(size).wrapping_add(n)), NO_QPN);
+        let entries = (0..size).map(|_| Cell::default()).collect();
+        let this = Self { entries, looks: Cell::new(0), hurries: false };
         if start > 0 {
-            (0..SIZE).for_each(|n| this.entry(start.wrapping_add(n)).set(lap(n)));
+            (0..size).for_each(|n| this.entry(start.wrapping_add(n)).set(lap(n)));
         }
         let mut consumer = Consumer::new();
         consumer.index = start;
@@ -35,7 +46,7 @@ impl Ring {
     }
 
     fn entry(&self, index: u32) -> &Cell<(u32, u32)> {
-        &self.0[(index % SIZE) as usize]
+        &self.entries[index as usize % self.entries.len()]
     }
 
     /// The steps of the adapter.
@@ -53,7 +64,16 @@ impl Ring {
 impl Entries for Ring {
     type Error = Infallible;
 
+    fn size(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     fn stamp(&self, index: u32) -> Result<u32, Infallible> {
+        self.looks.set(self.looks.get() + 1);
+        if self.hurries {
+            assert!(self.looks.get() <= self.size(), "a walk without end");
+            self.write(index, NO_QPN);
+        }
         Ok(self.entry(index).get().0)
     }
 
@@ -97,4 +117,29 @@ fn what_a_predecessor_left_is_not_heard_of() {
         let heard = [(at(0), NO_QPN), (at(1), 8), (at(2), NO_QPN), (at(3), 7)];
         assert_eq!(ring.take(&mut consumer), heard);
     }
+}
+
+#[test]
+fn arming_reads_few_of_the_entries_that_wait() {
+    const LARGE: u32 = 1 << 16;
+    for start in [0, 1 << 31, u32::MAX - LARGE / 2] {
+        for waiting in [0, 1, 2, 3, 4, 100, LARGE / 2, LARGE - 1, LARGE] {
+            let (ring, consumer) = Ring::of(LARGE, start);
+            let end = start.wrapping_add(waiting);
+            (0..waiting).for_each(|n| ring.write(start.wrapping_add(n), 7));
+            assert_eq!(consumer.end(&ring).unwrap(), end, "{waiting} from {start:#x} on");
+            let (looks, digits) =
+                (ring.looks.get(), waiting.checked_ilog2().map_or(0, |log| log + 1));
+            assert!(looks <= 2 * digits + 1, "{looks} stamps read, {waiting} wait");
+        }
+    }
+}
+
+#[test]
+fn a_walk_through_the_ring_ends_though_the_adapter_goes_on_writing() {
+    let (mut ring, consumer) = Ring::at(0);
+    ring.hurries = true;
+    consumer.forget(&ring, 7).unwrap();
+    assert_eq!(ring.looks.replace(0), SIZE);
+    assert_eq!(consumer.end(&ring).unwrap(), SIZE);
 }

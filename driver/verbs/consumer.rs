@@ -2,6 +2,8 @@
 //! The consuming side of a completion ring, which finds new entries. It does not depend on the
 //! kernel, so `abi/tests/kernel_cq.rs` can test it without one.
 
+use abi::cq::waiting;
+
 /// The owner of an entry that is skipped: no queue pair has this number.
 pub(super) const NO_QPN: u32 = u32::MAX;
 
@@ -9,6 +11,9 @@ pub(super) const NO_QPN: u32 = u32::MAX;
 pub(super) trait Entries {
     /// The error of reading and writing.
     type Error;
+
+    /// Returns the number of entries.
+    fn size(&self) -> u32;
 
     /// Returns the stamp of an entry; what is read of the entry later was written before its stamp.
     fn stamp(&self, index: u32) -> Result<u32, Self::Error>;
@@ -49,23 +54,23 @@ impl Consumer {
 
     /// Returns the first entry that has not been written.
     pub(super) fn end<E: Entries>(&self, ring: &E) -> Result<u32, E::Error> {
-        let mut index = self.index;
-        while is_ready(ring, index)? {
-            index = index.wrapping_add(1);
-        }
-        Ok(index)
+        let written = |step| is_ready(ring, self.index.wrapping_add(step));
+        Ok(self.index.wrapping_add(waiting(ring.size(), written)?))
     }
 
     /// Marks the present entries of this queue pair as entries without an owner. To be called when
     /// the queue pair has ended, and the adapter has written the last of them. Entries of a later
     /// queue pair with the same number are not affected.
     pub(super) fn forget<E: Entries>(&self, ring: &E, owner: u32) -> Result<(), E::Error> {
-        let mut index = self.index;
-        while is_ready(ring, index)? {
+        // The adapter may go on writing, so the walk is one round at most.
+        for step in 0..ring.size() {
+            let index = self.index.wrapping_add(step);
+            if !is_ready(ring, index)? {
+                break;
+            }
             if ring.owner(index)? == owner {
                 ring.disown(index)?;
             }
-            index = index.wrapping_add(1);
         }
         Ok(())
     }

@@ -131,9 +131,13 @@ impl KernelCq {
         ctx.adapter.doorbells().cq_state(doorbell).filter(|_| !ctx.adapter.is_dead()).ok_or(EIO)
     }
 
-    /// Takes completions from the ring.
+    /// Takes completions from the ring, of one round at most: the adapter may go on writing entries
+    /// that belong to nobody.
     fn take(&self, state: &mut State, out: &mut Completions<'_>) -> Result {
-        while !out.is_full() {
+        for _ in 0..self.ring.size() {
+            if out.is_full() {
+                break;
+            }
             let Some(index) = state.consumer.next(&self.ring)? else { break };
             let cqe: Cqe = self.ring.read(index)?;
             if let Some(feeder) = state.feeders.get(&cqe.qpn.get()) {
@@ -164,6 +168,10 @@ impl KernelCq {
 
 impl Entries for Ring {
     type Error = Error;
+
+    fn size(&self) -> u32 {
+        Ring::size(self)
+    }
 
     fn stamp(&self, index: u32) -> Result<u32> {
         let stamp = self.word(index, STAMP_OFFSET)?;

@@ -6,10 +6,12 @@
 //! again (by a new QP, or by a QP that returns to Reset), its old entries are removed from the ring
 //! first.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi as abi;
 
+use abi::cq::waiting;
 use abi::doorbell::ArmRequest;
 
 use super::credits::{Feeders, NO_QPN, feeder};
@@ -89,11 +91,9 @@ impl Consumer {
 
     /// Returns the index of the first entry that the adapter has not written.
     pub(super) fn end(&self) -> u32 {
-        let written = |index: &u32| self.valid(*index).is_some();
-        let entries = (0..self.ring.size()).map(|step| self.next.wrapping_add(step));
-        let count = entries.take_while(written).count();
-        // CAST: at most the ring's size, which is a `u32`.
-        self.next.wrapping_add(count as u32)
+        let written = |step| Ok(self.valid(self.next.wrapping_add(step)).is_some());
+        let Ok(count) = waiting::<Infallible>(self.ring.size(), written);
+        self.next.wrapping_add(count)
     }
 
     /// Removes the entries of a feeder: their QP number becomes one that no QP has.
