@@ -81,27 +81,41 @@ impl RecvQueue {
         self.max_sge
     }
 
-    /// Copies the entries from `freed` on, which have not completed, to their places in `ring`.
+    /// Copies the entries from `freed` on, which have not completed, to their places in `ring`. From
+    /// now on no more entries may be outstanding than both rings have.
     ///
     /// # Errors
     /// Returns an error if `ring` has entries of another size, or no room for them.
-    pub(crate) fn copy_to(&self, ring: &Ring, freed: u32) -> Result<(), NoRoom> {
+    pub(crate) fn begin_to_move(&mut self, ring: &Ring, freed: u32) -> Result<(), NoRoom> {
         let outstanding = self.next.wrapping_sub(freed);
         if outstanding > ring.size() || ring.entry(0).len() != self.ring.entry(0).len() {
             return Err(NoRoom);
         }
-        for index in (0..outstanding).map(|nth| freed.wrapping_add(nth)) {
+        self.room = self.room.min(ring.size());
+        self.copy_to(ring, freed);
+        Ok(())
+    }
+
+    /// Copies the entries from `first` on to their places in `ring`.
+    fn copy_to(&self, ring: &Ring, first: u32) {
+        for index in (0..self.next.wrapping_sub(first)).map(|nth| first.wrapping_add(nth)) {
             for (to, from) in ring.entry(index).iter().zip(self.ring.entry(index)) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
         }
-        Ok(())
     }
 
-    /// Continues in a ring that has all outstanding entries. Returns the old one.
-    pub(crate) fn continue_in(&mut self, ring: Ring) -> Ring {
+    /// Continues in `ring`, to which the entries from `first` on are still to be copied. Returns the
+    /// old ring.
+    pub(crate) fn continue_in(&mut self, ring: Ring, first: u32) -> Ring {
+        self.copy_to(&ring, first);
         self.room = ring.size();
         std::mem::replace(&mut self.ring, ring)
+    }
+
+    /// Stays in its ring after all.
+    pub(crate) fn stay(&mut self) {
+        self.room = self.ring.size();
     }
 
     /// Empties the queue, while the adapter does not use it.

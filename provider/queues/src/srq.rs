@@ -6,6 +6,9 @@
 //! entries up to `i` are free, even if earlier ones have not completed. The credits are the highest
 //! such index.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
@@ -27,6 +30,11 @@ use crate::ring::Ring;
 pub struct SharedRecvQueue {
     srqn: Srqn,
     queue: SpinLock<RecvQueue>,
+    /// Held while the queue changes its size.
+    resizing: Mutex<()>,
+    /// True while the adapter moves to another ring, under the lock of the queue. Receives are then
+    /// written and not yet published.
+    moving: AtomicBool,
     credits: Shared<SharedCredits>,
     door: SrqDoorbell,
     /// The completion queue of the receives of an XRC queue, and its credits there.
@@ -61,6 +69,8 @@ impl SharedRecvQueue {
         Ok(Self {
             srqn,
             queue: SpinLock::shared_by(sharing, RecvQueue::new(memory, ring.max_sge)),
+            resizing: Mutex::new(()),
+            moving: AtomicBool::new(false),
             credits,
             door,
             feeds,
@@ -78,8 +88,8 @@ impl SharedRecvQueue {
         self.queue.lock().max_sge()
     }
 
-    /// Continues in `ring`; `command` makes the adapter continue there. No receive is posted
-    /// meanwhile.
+    /// Continues in `ring`; `command` makes the adapter continue there. Receives that are posted
+    /// meanwhile are published afterwards.
     ///
     /// # Errors
     /// `EINVAL` if the ring has no room for the receives that are outstanding; the errors of
@@ -91,15 +101,29 @@ impl SharedRecvQueue {
     ) -> Result<(), Errno> {
         let request = ring.request();
         let ring = Ring::new(ring.memory, ring.shape)?;
+        let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = self.recvs();
         batch.reclaim();
-        batch.queue.copy_to(&ring, self.credits.get()).map_err(|NoRoom| Errno::INVAL)?;
-        command(request)?;
-        let old = batch.queue.continue_in(ring);
+        batch.queue.begin_to_move(&ring, self.credits.get()).map_err(|NoRoom| Errno::INVAL)?;
+        self.moving.store(true, Ordering::Relaxed);
+        let moved = batch.start;
+        drop(batch);
+        // The lock is free: a command takes long, and those who wait for the lock spin.
+        let result = command(request);
+        let mut batch = self.recvs();
+        batch.start = moved;
+        self.moving.store(false, Ordering::Relaxed);
+        let old = match result {
+            Ok(()) => Some(batch.queue.continue_in(ring, moved)),
+            Err(_) => {
+                batch.queue.stay();
+                None
+            }
+        };
         drop(batch);
         // Unmapped without the lock.
         drop(old);
-        Ok(())
+        result
     }
 
     /// Begins to post: the batch holds the queue's lock, and publishes once on drop.
@@ -161,7 +185,7 @@ impl Drop for SharedBatch<'_> {
     #[inline]
     fn drop(&mut self) {
         let producer = self.queue.producer();
-        if producer != self.start {
+        if producer != self.start && !self.srq.moving.load(Ordering::Relaxed) {
             self.srq.door.post(producer);
         }
     }
@@ -169,8 +193,6 @@ impl Drop for SharedBatch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use abi::cq::{Cqe, Opcode};
 
     use super::*;
@@ -279,6 +301,35 @@ mod tests {
         assert_eq!((2..4).map(words).collect::<Vec<_>>(), before[1..]);
         assert_eq!(post(&srq, 9), Err(PostError::Full));
         assert_eq!(slot_words(&uar, SLOT).0, 10, "eight from 2 on");
+    }
+
+    #[test]
+    fn receives_are_posted_while_the_adapter_moves_and_published_then() {
+        let ring = |entries| {
+            SrqRing::allocate(entries, 1, &LIMITS, &Source::pages(Resource::Srq)).expect("memory")
+        };
+        for result in [Ok(()), Err(Errno::BUSY)] {
+            for (old, new) in [(4, 8), (8, 4)] {
+                let (srq, uar) = queue(old);
+                let published = || slot_words(&uar, SLOT).0;
+                post(&srq, 2).expect("room");
+                let resized = srq.resize(ring(new), |_| {
+                    post(&srq, 1).expect("room");
+                    assert_eq!(post(&srq, 9), Err(PostError::Full));
+                    assert_eq!(published(), 2);
+                    result
+                });
+                assert_eq!(resized, result);
+                assert_eq!(published(), 4, "of both rings the smaller one is full");
+                for index in 0..4u32 {
+                    let id = srq.queue.lock().entry(index)[0].load(Ordering::Relaxed);
+                    assert_eq!(id, [0, 1, 0, 0][index as usize]);
+                }
+                let size = if result.is_ok() { new } else { old };
+                assert_eq!(post(&srq, 9), Err(PostError::Full));
+                assert_eq!(published(), size);
+            }
+        }
     }
 
     #[test]
