@@ -410,11 +410,13 @@ impl Cq {
             // From now on the guest need not repeat this request with the next one.
             caller.host.bar_store32(self.doorbell.cq_taken(), arm);
         }
-        let size = inner.ring.size();
-        let ahead = |index: u32| (1..=size).contains(&index.wrapping_sub(seen));
+        // More entries than the ring has may have been consumed since.
+        let pi = inner.pi;
+        let unseen = pi.wrapping_sub(seen);
+        let ahead = |index| unseen.cast_signed() > 0 && pi.wrapping_sub(index) < unseen;
         inner.armed = stronger_kind(inner.armed, arm & uar::ARM_KIND_MASK);
         let due = match inner.armed {
-            uar::ARM_NEXT => ahead(inner.pi),
+            uar::ARM_NEXT => ahead(pi),
             uar::ARM_SOLICITED => inner.solicited.is_some_and(ahead),
             _ => false,
         };

@@ -68,6 +68,31 @@ fn arming_looks_back_to_the_consumer_index() {
     assert!(events(&mut p).is_empty(), "all completions were seen");
 }
 
+/// The adapter is so late that more entries than the ring has have come and gone since the request.
+#[test]
+fn arming_looks_back_over_more_than_the_ring() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    let size = u64::from(p.b.recv_cq.size());
+    for (kind, flags) in [(ARM_NEXT, Flags::empty()), (ARM_SOLICITED, Flags::SOLICITED)] {
+        let seen = p.b.recv_cq.ci;
+        for round in 0..=size {
+            send(&mut p, round, flags);
+            assert!(p.received().is_some());
+        }
+        p.b.recv_cq.arm_from(kind, seen);
+        p.settle();
+        assert_eq!(events(&mut p), [cqn]);
+        // An index that the adapter has not reached is no reason for an event.
+        p.b.recv_cq.arm_from(kind, p.b.recv_cq.ci + 1);
+        p.settle();
+        assert!(events(&mut p).is_empty());
+        send(&mut p, 1, flags);
+        assert_eq!(events(&mut p), [cqn]);
+        assert!(p.received().is_some());
+    }
+}
+
 #[test]
 fn solicited_events() {
     let mut p = Pair::new();

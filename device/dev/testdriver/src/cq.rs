@@ -83,6 +83,12 @@ impl<B: Bus> CompletionQueue<B> {
         Ok(())
     }
 
+    /// Returns the number of entries.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.ring.size()
+    }
+
     /// Returns the guest address of the next entry.
     #[must_use]
     pub fn next_addr(&self) -> u64 {
@@ -150,9 +156,14 @@ impl<B: Bus> CompletionQueue<B> {
 
     /// Arms the CQ. `kind` is [`vrnic_abi::uar::ARM_NEXT`] or [`vrnic_abi::uar::ARM_SOLICITED`].
     pub fn arm(&mut self, kind: u32) {
+        self.arm_from(kind, self.ci);
+    }
+
+    /// Arms the CQ for completions from the index `seen` on.
+    pub fn arm_from(&mut self, kind: u32, seen: u32) {
         self.arms = self.arms.wrapping_add(1);
         let word = ci_and_arm(self.ci, arm_request(self.arms, kind));
-        self.guest.slot32(self.uar, self.slot, CQ_SEEN).store(self.ci, Ordering::Release);
+        self.guest.slot32(self.uar, self.slot, CQ_SEEN).store(seen, Ordering::Release);
         self.guest.slot64(self.uar, self.slot).store(word, Ordering::Release);
         self.guest.ring(self.uar, self.slot);
     }
