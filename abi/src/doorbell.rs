@@ -17,6 +17,8 @@ pub const RQ_PI: u32 = offset_of!(QpSlot, rq_pi) as u32;
 pub const SRQ_FREED: u32 = offset_of!(SrqSlot, freed) as u32;
 /// Offset in a slot of [`EqSlot::ci`].
 const EQ_CI: u32 = offset_of!(EqSlot, ci) as u32;
+/// Offset in a slot of [`CqSlot::arm`].
+pub const CQ_ARM: u32 = offset_of!(CqSlot, arm) as u32;
 /// Offset in a slot of [`CqSlot::seen`].
 pub const CQ_SEEN: u32 = offset_of!(CqSlot, seen) as u32;
 /// Offset in a slot of [`CqSlot::state`].

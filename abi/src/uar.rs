@@ -124,8 +124,8 @@ pub struct SrqSlot {
     pub freed: U32,
 }
 
-/// The slot of a CQ. An arm request stores `seen`, then `ci` and `arm` as one 64-bit word; see
-/// [`crate::doorbell::ArmRequest`].
+/// The slot of a CQ. An arm request stores `seen`, then `arm`, alone or with `ci` as one 64-bit
+/// word; see [`crate::doorbell::ArmRequest`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqSlot {

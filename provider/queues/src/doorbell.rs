@@ -10,7 +10,7 @@ use vrnic_abi as abi;
 
 use abi::direct::MARKS;
 use abi::doorbell::{
-    ArmRequest, CQ_SEEN, CQ_STATE, CQ_TAKEN, RQ_PI, SRQ_FREED, ci_and_arm, mark_offset,
+    ArmRequest, CQ_ARM, CQ_SEEN, CQ_STATE, CQ_TAKEN, RQ_PI, SRQ_FREED, mark_offset,
 };
 use abi::uar::{ARMED_OFFSET, CqState, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 use abi::{SlotIndex, UarIndex};
@@ -295,11 +295,12 @@ impl SrqDoorbell {
     }
 }
 
-/// The doorbell of a CQ ([`abi::uar::CqSlot`]). Consumer index and arm request are stored as one.
+/// The doorbell of a CQ ([`abi::uar::CqSlot`]).
 #[derive(Debug)]
 pub struct CqDoorbell {
     bell: Bell,
-    request: Word64,
+    consumer: Word32,
+    request: Word32,
     seen: Word32,
     /// The state that the adapter stores.
     state: Word32,
@@ -320,11 +321,11 @@ impl CqDoorbell {
     /// `EIO` if there is no such slot.
     pub fn new(uar: Shared<Uar>, slot: SlotIndex) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
-        let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
-        let (seen, state, taken) = (word(CQ_SEEN)?, word(CQ_STATE)?, word(CQ_TAKEN)?);
+        let (consumer, request, seen) = (word(0)?, word(CQ_ARM)?, word(CQ_SEEN)?);
+        let (state, taken) = (word(CQ_STATE)?, word(CQ_TAKEN)?);
         let life = bell.uar.life.clone();
-        Ok(Self { bell, request, seen, state, taken, at, holding: false, life })
+        Ok(Self { bell, consumer, request, seen, state, taken, at, holding: false, life })
     }
 
     /// Returns the place of its bell, for another consumer.
@@ -348,11 +349,10 @@ impl CqDoorbell {
         Self { holding, ..self }
     }
 
-    /// Frees all entries below `consumer`, with the arm request as it was. If the adapter holds
-    /// entries back, rings the bell.
+    /// Frees all entries below `consumer`. If the adapter holds entries back, rings the bell.
     #[inline]
-    pub(crate) fn free(&self, consumer: u32, arm: u32) {
-        self.request.store(ci_and_arm(consumer, arm), Ordering::Release);
+    pub(crate) fn free(&self, consumer: u32) {
+        self.consumer.store(consumer, Ordering::Release);
         if self.holding {
             self.let_held_entries_go_on();
         }
@@ -378,11 +378,23 @@ impl CqDoorbell {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// Frees all entries below `consumer` and asks for an event.
+    /// Returns the index below which all entries are free.
     #[inline]
-    pub(crate) fn arm(&self, consumer: u32, request: ArmRequest) {
+    pub(crate) fn freed(&self) -> u32 {
+        self.consumer.load(Ordering::Acquire)
+    }
+
+    /// Returns the index of the last arm request.
+    #[inline]
+    pub(crate) fn seen(&self) -> u32 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// Asks for an event.
+    #[inline]
+    pub(crate) fn arm(&self, request: ArmRequest) {
         self.seen.store(request.seen, Ordering::Release);
-        self.free(consumer, request.word);
+        self.request.store(request.word, Ordering::Release);
         self.bell.ring();
     }
 }
@@ -486,7 +498,7 @@ pub(crate) mod tests {
     fn receives_ring_if_they_open_a_window_and_freed_completions_do_not() {
         let uar = uar(1);
         QpDoorbell::new(uar.clone(), 16.into()).expect("valid").post_recvs(1, false);
-        CqDoorbell::new(uar.clone(), 17.into()).expect("valid").free(4, 0);
+        CqDoorbell::new(uar.clone(), 17.into()).expect("valid").free(4);
         assert_eq!(take_summary(&uar), 0);
         QpDoorbell::new(uar.clone(), 16.into()).expect("valid").post_recvs(2, true);
         assert_eq!((slot_words(&uar, 16), take_summary(&uar)), ((0, 2), 1 << 1));
@@ -503,9 +515,9 @@ pub(crate) mod tests {
         let state = state.expect("inside");
         for (word, rings) in [(CqState::Room, 0), (CqState::Few, 0), (CqState::Full, 1 << 1)] {
             state.store(word as u32, Ordering::Release);
-            door(false).free(4, 0);
+            door(false).free(4);
             assert_eq!(take_summary(&uar), 0, "{word:?}");
-            door(true).free(5, 0);
+            door(true).free(5);
             assert_eq!((take_summary(&uar), slot_words(&uar, 17)), (rings, (5, 0)), "{word:?}");
         }
     }
@@ -524,10 +536,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_arm_request_carries_the_consumer_index() {
+    fn an_arm_request_leaves_the_consumer_index() {
         let uar = uar(1);
         let door = CqDoorbell::new(uar.clone(), 16.into()).expect("valid");
-        door.arm(12, ArmRequest { word: 5, seen: 14 });
+        door.free(12);
+        door.arm(ArmRequest { word: 5, seen: 14 });
         assert_eq!(slot_words(&uar, 16), (12, 5));
         assert_eq!(slot_seen(&uar, 16), 14);
         assert_eq!(take_summary(&uar), 1 << 1);

@@ -66,6 +66,12 @@ impl<T> SpinLock<T> {
         Guard { lock: self }
     }
 
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let taken = self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| Guard { lock: self })
+    }
+
     #[inline]
     fn compete(&self) {
         while self
@@ -79,6 +85,15 @@ impl<T> SpinLock<T> {
             }
         }
     }
+}
+
+/// Returns a number that no other thread has while this one lives.
+pub(crate) fn thread() -> usize {
+    thread_local! {
+        /// Its address is the number.
+        static PLACE: u8 = const { 0 };
+    }
+    PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
 /// Returns whether this process has only one thread. Only that thread can start another, so the
@@ -145,6 +160,10 @@ mod tests {
         }
         assert!(!lock.taken.load(Ordering::Relaxed));
         assert_eq!(*lock.lock(), 4);
+        let guard = lock.try_lock().expect("free");
+        assert!(lock.try_lock().is_none() && lock.try_lock().is_none());
+        drop(guard);
+        assert_eq!(lock.try_lock().as_deref(), Some(&4));
     }
 
     #[test]

@@ -73,6 +73,43 @@ impl Cq {
         Ok(Self { raw: extended::create_overrunning_cq(context, cqe)?, extended: true })
     }
 
+    /// Creates a CQ with at least `cqe` entries that one thread uses at a time.
+    pub fn single_threaded(
+        context: &Context,
+        cqe: i32,
+        channel: Option<&Channel>,
+    ) -> io::Result<Self> {
+        let channel = channel.map_or(ptr::null_mut(), Channel::raw);
+        let raw = extended::create_single_threaded_cq(context, cqe, channel)?;
+        Ok(Self { raw, extended: true })
+    }
+
+    /// Begins to take completions one by one, if there are any. Returns the first one.
+    pub fn begin_series(&mut self) -> io::Result<Option<Wc>> {
+        self.needs_extended()?;
+        // SAFETY: the handle is live, and was created for this interface; programs begin one series
+        // at a time.
+        unsafe { extended::begin(self.raw()) }
+    }
+
+    /// Takes the next completion of the series that has begun.
+    pub fn next_of_series(&mut self) -> io::Result<Option<Wc>> {
+        self.needs_extended()?;
+        // SAFETY: the handle is live, and was created for this interface; programs begin first.
+        unsafe { extended::next(self.raw()) }
+    }
+
+    /// Ends the series that has begun.
+    pub fn end_series(&mut self) -> io::Result<()> {
+        self.needs_extended()?;
+        // SAFETY: the handle is live, and was created for this interface; programs begin first.
+        unsafe { extended::end(self.raw()) }
+    }
+
+    fn needs_extended(&self) -> io::Result<()> {
+        if self.extended { Ok(()) } else { Err(missing()) }
+    }
+
     /// Returns the identity that events of this CQ contain.
     pub fn identity(&self) -> usize {
         self.raw() as usize

@@ -63,6 +63,18 @@ pub(crate) fn create_overrunning_cq(
     create_cq_from(context, attr)
 }
 
+/// Creates a queue that one thread uses at a time, by `ibv_create_cq_ex`.
+pub(crate) fn create_single_threaded_cq(
+    context: &Context,
+    cqe: i32,
+    channel: *mut ffi::ibv_comp_channel,
+) -> io::Result<NonNull<ffi::ibv_cq>> {
+    let mut attr = cq_attr(cqe, channel, 0)?;
+    attr.comp_mask = ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = ffi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    create_cq_from(context, attr)
+}
+
 /// Creates a queue with these attributes, whose channel is live or null.
 fn create_cq_from(
     context: &Context,
@@ -95,33 +107,75 @@ pub(crate) fn cq_attr(
 /// Takes at most `limit` completions in one series.
 ///
 /// # Safety
-/// `cq` must be live, and created by [`create_cq`].
+/// `cq` must be live, and created by a function of this module.
 pub(crate) unsafe fn poll(cq: *mut ffi::ibv_cq, limit: usize) -> io::Result<Vec<Wc>> {
-    const NONE: i32 = 2; // ENOENT
+    let mut done = Vec::new();
+    if limit == 0 {
+        return Ok(done);
+    }
+    // SAFETY: as the caller promises; the series ends if it has begun.
+    unsafe {
+        let Some(first) = begin(cq)? else { return Ok(done) };
+        done.push(first);
+        while done.len() < limit
+            && let Some(more) = next(cq)?
+        {
+            done.push(more);
+        }
+        end(cq)?;
+    }
+    Ok(done)
+}
+
+/// Begins a series, if there is a completion. Returns the first one.
+///
+/// # Safety
+/// The conditions of [`poll`] apply, and no series may have begun.
+pub(crate) unsafe fn begin(cq: *mut ffi::ibv_cq) -> io::Result<Option<Wc>> {
     let cq: *mut ffi::ibv_cq_ex = cq.cast();
     let mut attr = ffi::ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: by the caller's promise; a queue that was created with all fields has all functions.
+    // SAFETY: as the caller promises; a queue that was created with all fields has all functions.
     unsafe {
-        let start = (*cq).start_poll.ok_or_else(missing)?;
-        let next = (*cq).next_poll.ok_or_else(missing)?;
-        let end = (*cq).end_poll.ok_or_else(missing)?;
-        if limit == 0 {
-            return Ok(Vec::new());
-        }
-        match start(cq, &raw mut attr) {
-            0 => {}
-            NONE => return Ok(Vec::new()),
-            error => return Err(io::Error::from_raw_os_error(error)),
-        }
-        let mut done = Vec::new();
-        loop {
-            done.push(completion(cq)?);
-            if done.len() == limit || next(cq) != 0 {
-                break;
-            }
-        }
-        end(cq);
-        Ok(done)
+        let begun = (*cq).start_poll.ok_or_else(missing)?(cq, &raw mut attr);
+        found(cq, begun)
+    }
+}
+
+/// Returns the next completion of a series.
+///
+/// # Safety
+/// The conditions of [`poll`] apply, within a series.
+pub(crate) unsafe fn next(cq: *mut ffi::ibv_cq) -> io::Result<Option<Wc>> {
+    let cq: *mut ffi::ibv_cq_ex = cq.cast();
+    // SAFETY: as the caller promises.
+    unsafe {
+        let more = (*cq).next_poll.ok_or_else(missing)?(cq);
+        found(cq, more)
+    }
+}
+
+/// Ends a series.
+///
+/// # Safety
+/// The conditions of [`poll`] apply, within a series.
+pub(crate) unsafe fn end(cq: *mut ffi::ibv_cq) -> io::Result<()> {
+    let cq: *mut ffi::ibv_cq_ex = cq.cast();
+    // SAFETY: as the caller promises.
+    unsafe { (*cq).end_poll.ok_or_else(missing)?(cq) };
+    Ok(())
+}
+
+/// Returns the current completion, if the last call has found one.
+///
+/// # Safety
+/// The conditions of [`poll`] apply, within a series if the last call has succeeded.
+unsafe fn found(cq: *mut ffi::ibv_cq_ex, result: i32) -> io::Result<Option<Wc>> {
+    const NONE: i32 = 2; // ENOENT
+    match result {
+        // SAFETY: as the caller promises.
+        0 => unsafe { completion(cq) }.map(Some),
+        NONE => Ok(None),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 

@@ -6,9 +6,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use abi::cq::Opcode;
-use rustix::io::Errno;
 use vrnic_abi as abi;
 
+use super::changes::{Change, Changes};
 use crate::completion::Completion;
 use crate::heap::Shared;
 use crate::posted::Posted;
@@ -169,33 +169,37 @@ impl Feeders {
         Some(completion)
     }
 
-    /// Adds a feeder, or more queues of a known one.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub(super) fn insert(
-        &mut self,
-        qpn: u32,
-        credits: &Shared<Credits>,
-        halves: Halves,
-    ) -> Result<(), Errno> {
-        self.known.try_reserve(1).map_err(|_| Errno::NOMEM)?;
-        let feeder = Feeder { credits: credits.clone(), halves };
-        let known = self.known.entry(qpn).or_insert_with(|| feeder.clone());
-        if known.credits.is_same(credits) {
-            known.halves.sends |= halves.sends;
-            known.halves.recvs |= halves.recvs;
-        } else {
-            *known = feeder;
-        }
-        self.last = None;
-        Ok(())
+    /// Makes the changes that wait. Returns whether it has: if memory runs out, they still wait.
+    #[cold]
+    pub(super) fn follow(&mut self, changes: &Changes) -> bool {
+        changes.make(|list| {
+            let room = self.known.try_reserve(list.len()).is_ok();
+            if room {
+                self.last = None;
+                list.drain(..).for_each(|change| self.make(change));
+            }
+            room
+        })
     }
 
-    pub(super) fn remove(&mut self, qpn: u32, credits: &Shared<Credits>) {
-        if self.known.get(&qpn).is_some_and(|known| known.credits.is_same(credits)) {
-            self.known.remove(&qpn);
-            self.last = None;
+    /// Makes a change, for which there is room.
+    fn make(&mut self, change: Change) {
+        match change {
+            Change::Add { number, credits, halves } => {
+                let known = self.known.entry(number);
+                let known = known.or_insert_with(|| Feeder { credits: credits.clone(), halves });
+                if known.credits.is_same(&credits) {
+                    known.halves.sends |= halves.sends;
+                    known.halves.recvs |= halves.recvs;
+                } else {
+                    *known = Feeder { credits, halves };
+                }
+            }
+            Change::Remove { number, credits } => {
+                if self.known.get(&number).is_some_and(|known| known.credits.is_same(&credits)) {
+                    self.known.remove(&number);
+                }
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use vrnic_abi as abi;
 use abi::uverbs::CqReq;
 
 use super::CompletionQueue;
-use super::consumer::{Consumer, load};
+use super::consumer::{Consumer, load, written};
 use crate::completion::STAMP_WORD;
 use crate::layout::CqRing;
 use crate::policy::VectorPolicy;
@@ -26,13 +26,16 @@ impl CompletionQueue {
     /// Continues in `ring`; `command` makes the adapter move there, and returns its `first`.
     ///
     /// # Errors
-    /// The errors of `command`, `ENOMEM`, and `EPERM` if another poster consumes the queue: it is
-    /// unchanged then. `EIO` if the answer is invalid.
+    /// The errors of `command`, `ENOMEM`, `EPERM` if another poster consumes the queue, and `EBUSY`
+    /// if this thread has a series: the queue is unchanged then. `EIO` if the answer is invalid.
     pub fn resize(
         &self,
         ring: CqRing,
         command: impl FnOnce(CqReq) -> Result<u32, Errno>,
     ) -> Result<(), Errno> {
+        if self.is_in_series() {
+            return Err(Errno::BUSY);
+        }
         let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_handed_over() {
             return Err(Errno::PERM);
@@ -40,11 +43,14 @@ impl CompletionQueue {
         // The vector stays as it is.
         let request = ring.request(0, VectorPolicy::Asked);
         let ring = Ring::new(ring.memory, ring.shape)?;
-        blank(&ring, self.consumer.lock().next);
+        blank(&ring, self.door.freed());
         let first = command(request)?;
-        let old = self.consumer.lock().continue_in(ring, first)?;
+        let mut consumer = self.consumer.lock();
+        let old = consumer.continue_in(ring.clone(), first)?;
+        let shared = std::mem::replace(&mut self.arming.lock().ring, ring);
+        drop(consumer);
         // Unmapped without the lock.
-        drop(old);
+        drop((old, shared));
         Ok(())
     }
 }
@@ -71,7 +77,7 @@ impl Consumer {
         }
         let mut index = self.next;
         while index != first {
-            let words = load(self.valid(index).ok_or(Errno::IO)?);
+            let words = load(written(&self.ring, index).ok_or(Errno::IO)?);
             ring::store(ring.entry(index), &words);
             index = index.wrapping_add(1);
         }
@@ -166,11 +172,13 @@ mod tests {
         for next in [0, 1, u32::MAX - 3, u32::MAX - 1, u32::MAX] {
             let cq = filled(8, 0);
             cq.consumer.lock().next = next;
+            cq.door.free(next);
             cq.resize(ring(16), |_| Ok(next)).expect("resized");
             let lap = 0..16u32;
             for step in lap.clone() {
                 let index = next.wrapping_add(step);
-                assert!(cq.consumer.lock().valid(index).is_none(), "{index} after {next}");
+                let ring = cq.arming.lock().ring.clone();
+                assert!(written(&ring, index).is_none(), "{index} after {next}");
             }
             for step in lap {
                 let index = next.wrapping_add(step);

@@ -31,7 +31,7 @@ fn credits() -> Shared<Credits> {
 pub(crate) fn complete(cq: &CompletionQueue, index: u32, cqe: Cqe) {
     let cqe = Cqe { stamp: abi::stamp(index).into(), ..cqe };
     let words: [u64; WORDS] = transmute!(cqe);
-    for (to, from) in cq.consumer.lock().ring.entry(index).iter().zip(words) {
+    for (to, from) in cq.arming.lock().ring.entry(index).iter().zip(words) {
         to.store(from, Ordering::Release);
     }
 }
@@ -239,7 +239,7 @@ fn each_arm_request_differs_from_the_last() {
     take_arm(&uar, SLOT);
     cq.arm(Notify::Any);
     assert_eq!((slot_words(&uar, SLOT).0, slot_seen(&uar, SLOT)), (2, 4));
-    cq.consumer.lock().armed.word = u32::MAX;
+    cq.arming.lock().request.word = u32::MAX;
     cq.arm(Notify::Any);
     assert_eq!(slot_words(&uar, SLOT).1, ARM_NEXT, "the counter wraps");
 }
@@ -299,4 +299,151 @@ fn a_queue_of_another_poster_is_left_alone() {
     end_life(&uar);
     assert!(poll(&cq, 4).is_empty(), "not even what a dead adapter has not completed");
     assert_eq!(cq.hand_over(), taken);
+}
+
+/// Returns the ids of the rest of a series.
+fn rest(series: &mut Series<'_>) -> Vec<u64> {
+    std::iter::from_fn(|| series.take()).map(|completion| completion.wr_id).collect()
+}
+
+/// Returns a queue of 16 entries with two of each of the queue pairs 7 and 8, and their credits.
+fn queue_of_two() -> (CompletionQueue, Shared<Uar>, [Shared<Credits>; 2]) {
+    let (cq, uar) = queue(16);
+    let both = [credits(), credits()];
+    for (qpn, credits) in (7..).zip(&both) {
+        cq.attach(qpn.into(), credits, Halves::SENDS).expect("memory");
+    }
+    for index in 0..4 {
+        complete(&cq, index, send_cqe(7 + index % 2, index.into(), index / 2));
+    }
+    (cq, uar, both)
+}
+
+#[test]
+fn a_queue_is_armed_in_a_series() {
+    let (cq, uar, _both) = queue_of_two();
+    let (mut series, _first) = cq.series().expect("completions");
+    assert_eq!(series.take().map(|next| next.wr_id), Some(1));
+    cq.arm(Notify::Any);
+    // No entry has been freed yet, and the event is for those that have not come.
+    assert_eq!(slot_words(&uar, SLOT), (0, 1 << ARM_COUNT_SHIFT | ARM_NEXT));
+    assert_eq!(slot_seen(&uar, SLOT), 4);
+    assert!(!cq.is_idle() && cq.state() == Some(CqState::Room));
+    assert_eq!(rest(&mut series), [2, 3]);
+    drop(series);
+    assert_eq!(slot_words(&uar, SLOT), (4, 1 << ARM_COUNT_SHIFT | ARM_NEXT));
+}
+
+#[test]
+fn queue_pairs_come_and_go_in_a_series() {
+    for elsewhere in [false, true] {
+        let (cq, _uar, [old, other]) = queue_of_two();
+        let (mut series, first) = cq.series().expect("completions");
+        let new = credits();
+        let change = || {
+            cq.detach(7.into(), &old);
+            cq.attach(9.into(), &new, Halves::SENDS).expect("memory");
+            // The number of the first is given to another one.
+            cq.attach(7.into(), &new, Halves::SENDS).expect("memory");
+        };
+        match elsewhere {
+            true => std::thread::scope(|scope| scope.spawn(change).join()).expect("no panic"),
+            false => change(),
+        }
+        assert_eq!((first.wr_id, first.qpn), (0, 7), "what was taken stays");
+        complete(&cq, 4, send_cqe(9, 40, 0));
+        complete(&cq, 5, send_cqe(7, 50, 5));
+        assert_eq!(rest(&mut series), [1, 3, 40, 50]);
+        drop(series);
+        let sent = [&old, &other, &new].map(|credits| credits.send.load(Ordering::Relaxed));
+        assert_eq!(sent, [1, 2, 6]);
+    }
+}
+
+#[test]
+fn a_queue_pair_is_reset_in_a_series() {
+    let (cq, _uar, [first, _]) = queue_of_two();
+    let (mut series, _first) = cq.series().expect("completions");
+    cq.purge(7.into());
+    first.reset();
+    complete(&cq, 4, send_cqe(7, 40, 0));
+    assert_eq!(rest(&mut series), [1, 3, 40]);
+    assert_eq!(first.send.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn other_threads_poll_and_reset_behind_a_series() {
+    let (cq, _uar, _both) = queue_of_two();
+    let ended = AtomicBool::new(false);
+    let others: [&(dyn Fn() + Sync); 3] =
+        [&|| drop(poll(&cq, 8)), &|| drop(cq.series()), &|| cq.purge(8.into())];
+    std::thread::scope(|scope| {
+        let (mut series, _first) = cq.series().expect("completions");
+        let ended = &ended;
+        let others = others.map(|other| {
+            scope.spawn(move || {
+                other();
+                assert!(ended.load(Ordering::Acquire));
+            })
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(rest(&mut series), [1, 2, 3]);
+        ended.store(true, Ordering::Release);
+        drop(series);
+        for other in others {
+            other.join().expect("behind the series");
+        }
+    });
+}
+
+#[test]
+fn a_queue_keeps_its_size_in_a_series() {
+    let (cq, _uar, _both) = queue_of_two();
+    let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };
+    let ring = CqRing::allocate(8, &limits, &Source::pages(Resource::Cq)).expect("memory");
+    let series = cq.series();
+    let resized = cq.resize(ring, |_| panic!("the adapter is not asked"));
+    assert_eq!(resized, Err(Errno::BUSY));
+    drop(series);
+}
+
+/// Threads arm, and create and destroy queue pairs, while another polls in series.
+#[test]
+fn nobody_waits_for_a_series() {
+    const ENTRIES: u32 = 20_000;
+    let (cq, uar) = queue(64);
+    let stays = credits();
+    cq.attach(7.into(), &stays, Halves::SENDS).expect("memory");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (cq, uar, stays, done) = (&cq, &uar, &stays, &done);
+        scope.spawn(move || {
+            for index in 0..ENTRIES {
+                while index.wrapping_sub(slot_words(uar, SLOT).0) >= 64 {
+                    std::hint::spin_loop();
+                }
+                complete(cq, index, send_cqe(7, index.into(), index));
+            }
+        });
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                cq.arm(Notify::Any);
+                take_arm(uar, SLOT);
+                let comes = credits();
+                cq.attach(8.into(), &comes, Halves::SENDS).expect("memory");
+                cq.detach(8.into(), &comes);
+            }
+        });
+        let mut next = 0;
+        while next < u64::from(ENTRIES) {
+            let Some((mut series, first)) = cq.series() else { continue };
+            let ids = std::iter::once(first.wr_id).chain(rest(&mut series));
+            ids.for_each(|id| {
+                assert_eq!(id, next);
+                next += 1;
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(stays.send.load(Ordering::Relaxed), ENTRIES);
+    });
 }

@@ -35,6 +35,28 @@ calls! { Completions:
         Ok(self.keep_cq(cq))
     }
 
+    /// Creates a CQ of the extended interface that one thread uses at a time.
+    fn create_single_threaded_cq(&mut self, cqe: i32, channel: u32) -> io::Result<CqInfo> {
+        let channel = self.channels.get(channel)?;
+        let cq = Cq::single_threaded(self.context()?, cqe, Some(channel))?;
+        Ok(self.keep_cq(cq))
+    }
+
+    /// Begins to take completions of an extended CQ one by one, if there are any.
+    fn begin_series(&mut self, cq: u32) -> io::Result<Option<Wc>> {
+        self.cqs.get_mut(cq)?.begin_series()
+    }
+
+    /// Takes the next completion of a series.
+    fn next_of_series(&mut self, cq: u32) -> io::Result<Option<Wc>> {
+        self.cqs.get_mut(cq)?.next_of_series()
+    }
+
+    /// Ends a series.
+    fn end_series(&mut self, cq: u32) -> io::Result<()> {
+        self.cqs.get_mut(cq)?.end_series()
+    }
+
     /// Resizes a CQ to at least `cqe` entries. Returns the number of its entries.
     fn resize_cq(&mut self, cq: u32, cqe: i32) -> io::Result<u32> {
         let cq = self.cqs.get(cq)?;

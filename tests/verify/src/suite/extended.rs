@@ -3,19 +3,30 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
 use super::data::movers;
 use super::fixture::{Env, Link, Options, Side, expect_errno, expect_in_order};
 use crate::rpc::client::CallError;
-use vrnic_verbs::model::{Op, QpCap, SendWr, Status};
+use vrnic_verbs::model::{Op, QpCap, SendWr, State, Status};
 
 /// Maximum difference of two clocks in nanoseconds, in addition to the time for reading them.
 const SLACK_NS: u64 = 2_000_000;
 
 pub(super) fn cases() -> Vec<Case> {
+    let mut cases = plain();
+    for (kind, single) in [("one_thread", true), ("any_thread", false)] {
+        for (what, act) in IN_A_SERIES {
+            let name = format!("extended/series/{kind}/{what}");
+            cases.push(Case::new(name, move |env| in_a_series(env, single, *act)));
+        }
+    }
+    cases
+}
+
+fn plain() -> Vec<Case> {
     vec![
         Case::new("extended/timestamps", timestamps),
         Case::new("extended/wallclock", wallclock),
@@ -149,4 +160,96 @@ fn more_than_fits(env: &Env) -> Result<()> {
     expect_in_order(&link.a.sent(depth)?, 0)?;
     link.b.received(depth)?;
     Ok(())
+}
+
+/// What a program does between the completions of a series. `b` has the series, whose completions
+/// are of its first connection; it has a second one, with `other`. Returns how many completions of
+/// the first one are still to come, of this number.
+type Act = fn(b: &Side, other: &Side, left: usize) -> Result<usize>;
+
+const IN_A_SERIES: &[(&str, Act)] = &[
+    ("nothing", |_, _, left| Ok(left)),
+    ("posts", |b, _, left| {
+        b.post_recv(200, &[])?;
+        Ok(left)
+    }),
+    ("arms", |b, _, left| {
+        b.end.agent.arm(b.send_cq, false)?;
+        Ok(left)
+    }),
+    ("creates_a_queue_pair", |b, _, left| {
+        let new = Side::with_cqs(&b.end, b.pd, [b.send_cq; 2], &Options::default())?;
+        new.to_init()?;
+        new.destroy()?;
+        Ok(left)
+    }),
+    ("destroys_another_queue_pair", |_, other, left| {
+        other.destroy()?;
+        Ok(left)
+    }),
+    ("destroys_its_queue_pair", |b, _, _| {
+        b.destroy()?;
+        Ok(0)
+    }),
+    ("resets_another_queue_pair", |_, other, left| {
+        if other.end.cm.is_none() {
+            other.to(State::Reset)?;
+        }
+        Ok(left)
+    }),
+    ("resets_its_queue_pair", |b, _, left| {
+        // What the connection manager has connected has its own end.
+        if b.end.cm.is_some() {
+            return Ok(left);
+        }
+        b.to(State::Reset)?;
+        Ok(0)
+    }),
+    ("polls_another_queue", |b, _, left| {
+        let none = b.end.agent.poll(b.recv_cq, 1, 0)?;
+        ensure!(none.is_empty(), "{none:?}");
+        Ok(left)
+    }),
+];
+
+/// A program takes completions one by one, and does something in between. No call hangs, and the
+/// completions that are left come.
+fn in_a_series(env: &Env, single: bool, act: Act) -> Result<()> {
+    const MESSAGES: usize = 4;
+    env.b.agent.use_extended()?;
+    let agent = &env.b.agent;
+    let options = Options::default();
+    let channel = agent.create_channel()?;
+    let cq = match single {
+        true => agent.create_single_threaded_cq(256, channel)?.cq,
+        false => agent.create_cq(256, Some(channel), 0)?.cq,
+    };
+    let pd = agent.alloc_pd()?;
+    let idle = agent.create_cq(16, None, 0)?.cq;
+    let side = || Side::with_cqs(&env.b, pd, [cq; 2], &options);
+    let (first, second) = (side()?, side()?);
+    let one = Link::of(Side::new(&env.a, &options)?, first)?;
+    let two = Link::of(Side::new(&env.a, &options)?, second)?;
+    for wr_id in 0..MESSAGES as u64 {
+        one.b.post_recv(wr_id, &[])?;
+        one.a.run(Side::request(Op::Send, wr_id, &[]), Status::Success)?;
+    }
+    let begun = agent.begin_series(cq)?.context("no completion")?;
+    let b = Side { send_cq: cq, recv_cq: idle, ..one.b };
+    let left = act(&b, &two.b, MESSAGES - 1)?;
+    let mut seen = vec![begun.wr_id];
+    while let Some(next) = agent.next_of_series(cq)? {
+        seen.push(next.wr_id);
+    }
+    agent.end_series(cq)?;
+    let expected: Vec<_> = (0..=left as u64).collect();
+    ensure!(seen == expected, "completions of {seen:?}, not of {expected:?}");
+    // The queue is as usable as before.
+    let third = Link::of(Side::new(&env.a, &options)?, side()?)?;
+    agent.arm(cq, false)?;
+    third.b.post_recv(300, &[])?;
+    third.a.run(Side::request(Op::Send, 300, &[]), Status::Success)?;
+    let event = agent.wait_channel(channel, 20_000)?;
+    ensure!(event == Some(cq), "event {event:?}, not of CQ {cq}");
+    third.b.expect_received(300, Status::Success).map(drop)
 }
