@@ -14,6 +14,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::domain::User;
 
+/// A length that no message has.
+const NO_LENGTH: u64 = u64::MAX;
+
 /// A scatter/gather entry in native form.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Segment {
@@ -259,7 +262,7 @@ impl SendWqe {
             }
             self.segments = SegmentList::parse(raw, body + size_of::<AtomicSeg>(), count)?;
             self.length = self.segments.total();
-            if count != 1 || self.length != 8 {
+            if count != 1 {
                 return None;
             }
         } else {
@@ -269,7 +272,10 @@ impl SendWqe {
                 return None;
             }
         }
-        (info.class != Class::AtomicWrite || self.length == 8).then_some(())
+        if matches!(info.class, Class::Atomic | Class::AtomicWrite) && self.length != 8 {
+            self.length = NO_LENGTH;
+        }
+        Some(())
     }
 
     /// Returns whether a FLUSH has no data, a length that fits into its packet, and flags with a

@@ -159,14 +159,14 @@ fn malformed_atomic_writes_and_flushes_fail_at_the_requester() {
         }
     };
     for len in [0, 4, 7, 9, 16] {
-        fails(|_| {}, length(len), bad);
+        fails(|_| {}, length(len), Status::LocLenErr);
     }
     let two = |ends: &mut Ends| {
         let sges = vec![ends.a().sge(0, 4), ends.a().sge(4, 4)];
         Wr { sges, ..atomic_write(ends, 0, 0) }
     };
     fails(|_| {}, two, bad);
-    fails(|_| {}, |ends| atomic_write(ends, 0, 0).inline(&[1; 9]), bad);
+    fails(|_| {}, |ends| atomic_write(ends, 0, 0).inline(&[1; 9]), Status::LocLenErr);
     for flags in [0, 4, 1 | 1 << 5, FlushFlags::REGION.bits()] {
         let flags = FlushFlags::from_bits_retain(flags);
         fails(|_| {}, move |ends| flush(ends, flags, 0, 8, ends.key(RIGHTS)), bad);

@@ -198,7 +198,7 @@ fn requests_that_are_refused() {
         ),
         (
             |p| Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 4)]).to(p.b.buffer, p.b.key),
-            Status::LocQpOpErr,
+            Status::LocLenErr,
             "local_qp_op_err",
             &[],
         ),

@@ -64,7 +64,12 @@ fn malformed_requests() {
     fail_locally(|p| Wr::new(Opcode::Send, &vec![p.a.sge(0, 1); 17]), op);
     fail_locally(|p| Wr { inline: Some(vec![]), ..Wr::new(Opcode::Read, &[p.a.sge(0, 1)]) }, op);
     let atomic = Some((1, 1));
-    fail_locally(|p| Wr { atomic, ..Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 4)]) }, op);
+    for length in [0, 4, 7, 9, 16] {
+        let add = |p: &Pair| Wr { atomic, ..Wr::new(Opcode::FetchAdd, &[p.a.sge(0, length)]) };
+        fail_locally(add, Status::LocLenErr);
+    }
+    let two = |p: &Pair| [p.a.sge(0, 4), p.a.sge(4, 4)];
+    fail_locally(|p| Wr { atomic, ..Wr::new(Opcode::FetchAdd, &two(p)) }, op);
     fail_locally(|_| Wr { atomic, ..Wr::new(Opcode::CmpSwp, &[]) }, op);
     // Requests about keys have no segments, no inline data and few flags; a command has data.
     for opcode in [Opcode::LocalInv, Opcode::RegMr, Opcode::BindMw, Opcode::Transfer, Opcode::Await]

@@ -20,7 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("local_errors/atomic_into_read_only_region", |env| read_only(env, Op::FetchAdd)),
         Case::new("local_errors/second_segment_bad", second_segment),
         Case::new("local_errors/message_too_long", too_long),
-        Case::new("local_errors/atomic_of_4_bytes", short_atomic),
+        Case::new("local_errors/atomic_of_4_bytes", |env| atomic_of(env, 4)),
+        Case::new("local_errors/atomic_of_9_bytes", |env| atomic_of(env, 9)),
         Case::new("local_errors/unknown_operation", unknown_operation),
         Case::new("local_errors/unknown_flags", unknown_flags),
         Case::new("local_errors/too_many_segments", too_many_segments),
@@ -131,13 +132,14 @@ fn refused_or(a: &Side, request: SendWr, statuses: &[Status]) -> Result<()> {
     Ok(())
 }
 
-fn short_atomic(env: &Env) -> Result<()> {
+/// An atomic has a segment of 8 bytes.
+fn atomic_of(env: &Env, length: u64) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
-    let (near, far) = (link.a.region(8, 0)?, link.b.region(8, 0)?);
+    let (near, far) = (link.a.region(16, 0)?, link.b.region(8, 0)?);
     far.set_word(0, 5)?;
-    let mut request = remote(Op::FetchAdd, 70, &[near.part(0, 4)], &far);
+    let mut request = remote(Op::FetchAdd, 70, &[near.part(0, length)], &far);
     request.compare_add = 1;
-    refused_or(&link.a, request, &[Status::LocLenErr, Status::LocQpOpErr])?;
+    refused_or(&link.a, request, &[Status::LocLenErr])?;
     ensure!(far.word(0)? == 5, "the word changed");
     Ok(())
 }
