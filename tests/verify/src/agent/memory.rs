@@ -1,10 +1,11 @@
 //! Protection domains, regions, windows, and memory of the device.
 
+use std::fs;
 use std::io;
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::rpc::values::{MrInfo, MwInfo};
+use crate::rpc::values::{MemoryUse, MrInfo, MwInfo};
 use vrnic_verbs::allocator;
 use vrnic_verbs::device_memory::DeviceMemory;
 use vrnic_verbs::memory::{Mr, Pd, Td};
@@ -44,6 +45,19 @@ calls! { Memory:
     /// Frees a PD.
     fn dealloc_pd(&mut self, pd: u32) -> io::Result<()> {
         self.pds.destroy(pd, Pd::destroy)
+    }
+
+    /// Returns what the process uses of memory.
+    fn memory_use(&mut self) -> io::Result<MemoryUse> {
+        let maps = fs::read_to_string("/proc/self/maps")?;
+        let status = fs::read_to_string("/proc/self/status")?;
+        let amount = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+                .ok_or_else(|| io::Error::other(format!("no {key} in the status")))
+        };
+        let (pinned, locked) = (amount("VmPin:")?, amount("VmLck:")?);
+        Ok(MemoryUse { mappings: maps.lines().count() as u64, pinned, locked })
     }
 
     /// Registers a range of the agent's addresses.

@@ -54,6 +54,16 @@ pub(crate) struct Times {
     pub(crate) day: u64,
 }
 
+/// What a process uses of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MemoryUse {
+    /// Number of mappings.
+    pub(crate) mappings: u64,
+    /// Pinned and locked memory in KiB.
+    pub(crate) pinned: u64,
+    pub(crate) locked: u64,
+}
+
 /// A range of a buffer with known bytes: the bytes of the stream `seed` from `position` on.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Known {

@@ -9,6 +9,7 @@ use super::fixture::{End, Env};
 use crate::rpc::client::CallError;
 use crate::rpc::values::CreateQp;
 use vrnic_verbs::model::{QpCap, access, qp_type};
+use vrnic_verbs::prng::Rng;
 
 const PAGE: u64 = 4096;
 /// Limit of locked memory of a process.
@@ -25,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("memlock/queue_pairs", queue_pairs),
         Case::new("memlock/shared_receive_queues", shared_receive_queues),
         Case::new("memlock/another_process", another),
+        Case::new("memlock/nothing_is_left", nothing_left),
     ]
 }
 
@@ -118,5 +120,42 @@ fn another(env: &Env) -> Result<()> {
             agent.reg_mr(pd, addr, LIMIT, access::LOCAL_WRITE)?;
         }
     }
+    Ok(())
+}
+
+/// Regions, CQs and QPs of many sizes come and go. Neither pinned nor locked memory is left, and
+/// the memory of the program does not fall into more and more mappings.
+fn nothing_left(env: &Env) -> Result<()> {
+    const ROUNDS: u64 = 200;
+    const LEN: u64 = 4 << 20;
+    /// The allocator of the C library may keep some.
+    const KEPT: u64 = 20;
+    let agent = &env.a.agent;
+    let pd = agent.alloc_pd()?;
+    let memory = agent.alloc_buffer(LEN, 0)?;
+    let mut rng = Rng::new(1);
+    let mut round = || -> Result<()> {
+        let at = rng.below(LEN - 1);
+        let length = 1 + rng.below((LEN - at).min(300_000));
+        let region = agent.reg_mr(pd, memory.addr + at, length, access::ALL)?;
+        let cq = agent.create_cq(1 + rng.below(700) as i32, None, 0)?.cq;
+        let depth = 1 + rng.below(60) as u32;
+        let cap = QpCap { send_wr: depth, recv_wr: depth, send_sge: 1, recv_sge: 1, inline: 0 };
+        let made = agent.create_qp(CreateQp::new(pd, cq, qp_type::RC, cap))?;
+        agent.dereg_mr(region.mr)?;
+        agent.destroy_qp(made.qp)?;
+        Ok(agent.destroy_cq(cq)?)
+    };
+    round()?;
+    let before = agent.memory_use()?;
+    for _ in 0..ROUNDS {
+        round()?;
+    }
+    let after = agent.memory_use()?;
+    ensure!(
+        (after.pinned, after.locked) == (before.pinned, before.locked),
+        "{before:?}, {after:?}"
+    );
+    ensure!(after.mappings < before.mappings + KEPT, "{before:?}, {after:?}");
     Ok(())
 }

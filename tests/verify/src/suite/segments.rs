@@ -24,6 +24,10 @@ pub(super) fn cases() -> Vec<Case> {
     }
     cases.push(Case::new("segments/empty_segments", empty_segments));
     cases.push(Case::new("segments/no_segments", no_segments));
+    for op in MOVERS {
+        let name = format!("segments/{}/no_bytes", op.name());
+        cases.push(Case::new(name, move |env| no_bytes(env, op)));
+    }
     for op in [Op::Send, Op::SendImm, Op::Write, Op::WriteImm] {
         let name = format!("inline/{}", op.name());
         cases.push(Case::new(name, move |env| inline(env, op)));
@@ -167,6 +171,28 @@ fn no_segments(env: &Env) -> Result<()> {
         expect_receive(&b.expect_received(wr_id + 1, Status::Success)?, Op::Send, 0)?;
     }
     far.check(5)
+}
+
+/// Messages without bytes, without segments and with an empty one. No key and no address of them is
+/// looked at (IBTA volume 1, 9.7.4.1.5).
+fn no_bytes(env: &Env, op: Op) -> Result<()> {
+    const KEY: u32 = 0x7fff_ff00;
+    let link = Link::new(env, &options(1))?;
+    let far = link.b.region(8, 0)?;
+    let empty = Sge { addr: 16, length: 0, lkey: KEY };
+    for (segments, key) in [(&[][..], 0), (&[empty][..], 0), (&[empty][..], KEY)] {
+        for receive in [&[][..], &[far.sge()][..]] {
+            if op.takes_receive() {
+                link.b.post_recv(71, receive)?;
+            }
+            let request = Side::request(op, 70, segments).at(u64::from(key) >> 3, key);
+            link.a.run(request, Status::Success)?;
+            if op.takes_receive() {
+                expect_receive(&link.b.expect_received(71, Status::Success)?, op, 0)?;
+            }
+        }
+    }
+    link.prove()
 }
 
 /// Inline messages of all lengths up to the limit. The source has no valid key, and is overwritten

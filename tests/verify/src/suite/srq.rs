@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_full};
 use crate::rpc::values::{CreateQp, Posted, SrqInfo};
-use vrnic_verbs::model::{Op, QpCap, RecvWr, State, Status, event, qp_type};
+use vrnic_verbs::model::{AsyncEvent, Op, QpCap, RecvWr, State, Status, event, qp_type};
 
 /// Number of receives of the queues of most cases.
 const CAPACITY: u32 = 16;
@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("srq/many_laps", laps),
         Case::new("srq/limit_event", limit_event),
         Case::new("srq/last_wqe_event", last_wqe),
+        Case::new("srq/one_last_wqe_event_for_each_end", each_end),
         Case::new("srq/destroyed_qps_give_receives_back", destroyed),
         Case::new("srq/a_queue_changes_its_size", resized),
         Case::new("srq/sizes_and_users", sizes),
@@ -163,6 +164,48 @@ fn last_wqe(env: &Env) -> Result<()> {
     shared.links[0].b.expect_quiet(QUIET_MS)?;
     shared.expect_no_event()?;
     shared.send(1, 1)
+}
+
+/// The event comes once, whatever has moved the QP to the error state.
+fn each_end(env: &Env) -> Result<()> {
+    let ends: [(&str, fn(&Shared<'_>, &Link) -> Result<()>); 5] = [
+        ("the program", |_, link| link.b.to(State::Err)),
+        ("the program, twice", |_, link| {
+            link.b.to(State::Err)?;
+            link.b.to(State::Err)
+        }),
+        ("the peer first", |_, link| {
+            link.a.to(State::Err)?;
+            link.b.to(State::Err)
+        }),
+        ("a wrong key of the peer", |shared, link| {
+            let source = link.a.region(8, 0)?;
+            let write = Side::request(Op::Write, 1, &[source.sge()]);
+            link.a.run(write.at(shared.inbox.addr, !shared.inbox.rkey), Status::RemAccessErr)?;
+            Ok(())
+        }),
+        ("too long a message", |_, link| {
+            let source = link.a.region(2 * u64::from(LEN), 0)?;
+            link.a.run(Side::request(Op::Send, 1, &[source.sge()]), Status::RemInvReqErr)?;
+            Ok(())
+        }),
+    ];
+    let shared = Shared::new(env, ends.len() + 1)?;
+    shared.post(0..10)?;
+    for ((why, end), link) in ends.iter().zip(&shared.links) {
+        end(&shared, link)?;
+        let mut events = Vec::new();
+        while let Some(event) = env.b.agent.wait_async(QUIET_MS)? {
+            events.push(event);
+        }
+        let ended = |event: &&AsyncEvent| {
+            event.kind == event::QP_LAST_WQE_REACHED && event.qp == Some(link.b.qp)
+        };
+        let count = events.iter().filter(ended).count();
+        ensure!(count == 1, "{why}: {count} events of the last receive among {events:?}");
+    }
+    // The message that was too long took the first receive.
+    shared.send(ends.len(), 1)
 }
 
 /// If completions were not polled and their QP is destroyed, their entries are freed.

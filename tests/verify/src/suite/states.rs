@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Side, expect_errno, one_of};
-use vrnic_verbs::model::{Op, QpAttr, State, Status, event, mask};
+use vrnic_verbs::model::{Op, QpAttr, State, Status, access, event, mask};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -15,7 +15,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("states/attributes_not_allowed", not_allowed),
         Case::new("states/values_out_of_range", out_of_range),
         Case::new("states/modify_in_rts", modify_in_rts),
+        Case::new("states/rights_change_in_rts", rights_change),
         Case::new("states/receive_before_rtr", receive_early),
+        Case::new("states/peer_becomes_ready_in_time", ready_in_time),
         Case::new("states/drain", drain),
         Case::new("states/error_to_reset_and_again", reuse),
         Case::new("states/reset_drops_work", reset_drops),
@@ -202,6 +204,46 @@ fn modify_in_rts(env: &Env) -> Result<()> {
     let got = b.query()?;
     ensure!((got.access & !1, got.min_rnr_timer) == (0, 5), "reads back {got:?}");
     a.run(write, Status::RemInvReqErr).map(drop)
+}
+
+/// Rights may be taken away in RTS, and others stay.
+fn rights_change(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::impatient())?;
+    let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
+    let request = |op| Side::request(op, 1, &[near.sge()]).at(far.addr, far.rkey);
+    let attr = QpAttr { access: access::REMOTE_READ, ..QpAttr::default() };
+    b.modify(State::Rts, &attr, mask::STATE | mask::ACCESS_FLAGS)?;
+    a.run(request(Op::Read), Status::Success)?;
+    a.run(request(Op::Write), Status::RemInvReqErr)?;
+    a.post(&[request(Op::Write)])?;
+    a.expect_sent(1, Status::WrFlushErr).map(drop)
+}
+
+/// A message to a peer that is not ready is repeated, and arrives when the peer is in RTR. There it
+/// serves READs too, and refuses to send.
+fn ready_in_time(env: &Env) -> Result<()> {
+    let (a, b) = (Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?);
+    let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
+    near.fill(6)?;
+    b.to_init()?;
+    b.post_recv(71, &[far.sge()])?;
+    a.connect(&env.b, b.qpn)?;
+    a.post(&[Side::request(Op::Send, 70, &[near.sge()])])?;
+    a.expect_quiet(500)?;
+    let early = || b.try_post(&[Side::request(Op::Send, 72, &[])]);
+    ensure!(early()?.refused.is_some(), "a SEND in Init is posted");
+    b.to_rtr(&env.a, a.qpn)?;
+    a.expect_sent(70, Status::Success)?;
+    b.expect_received(71, Status::Success)?;
+    far.check(6)?;
+    ensure!(early()?.refused.is_some(), "a SEND in RTR is posted");
+    near.fill(7)?;
+    a.run(Side::request(Op::Read, 73, &[near.sge()]).at(far.addr, far.rkey), Status::Success)?;
+    near.check(6)?;
+    b.to_rts()?;
+    a.post_recv(74, &[])?;
+    b.run(Side::request(Op::Send, 75, &[]), Status::Success)?;
+    a.expect_received(74, Status::Success).map(drop)
 }
 
 /// Receives may be posted in Init, and are used for messages that arrive in RTR.
