@@ -75,7 +75,7 @@ struct ibv_qp *vrnicdv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
 
 /*
  * Gives the connection of a TCP socket to a queue pair with VRNICDV_QP_TOE, with the bytes that were not
- * read. The socket then has no connection, and can be closed. Returns 0 or an errno; on failure the
+ * read. The socket then has no connection, as after its creation. Returns 0 or an errno; on failure the
  * socket keeps its connection. EAGAIN: not all bytes that were sent have been acknowledged, try again.
  */
 int vrnicdv_attach_socket(struct ibv_qp *qp, int socket);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See helpers.h. */
 
-#include <linux/file.h>
 #include <linux/net.h>
 #include <linux/netdevice.h>
 #include <net/flow.h>
@@ -12,22 +11,7 @@
 
 #include "helpers.h"
 #include "snapshot.h"
-
-/* A socket, and the callbacks that it had before iwarp_changed replaced them. */
-struct iwarp_socket {
-	struct socket *sock;
-	const void *user;
-	iwarp_wake_t wake;
-	/* True for the socket of a program or of a kernel client: its callbacks stay. */
-	bool lent;
-	/* True if this refers to the file of the socket, and false if it owns the socket or nothing of it. */
-	bool has_file;
-	/* True if the connection was taken. */
-	bool taken;
-	void (*data_ready)(struct sock *sk);
-	void (*state_change)(struct sock *sk);
-	void (*error_report)(struct sock *sk);
-};
+#include "socket.h"
 
 /* The callback for all changes. Accepted sockets inherit it, but not the pointer to the user. */
 static void iwarp_changed(struct sock *sk)
@@ -341,107 +325,6 @@ int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
 	return err;
 }
 
-struct iwarp_socket *iwarp_socket_lend(int fd)
-{
-	struct iwarp_socket *s;
-	struct socket *sock;
-	int err = 0;
-
-	sock = sockfd_lookup(fd, &err);
-	if (!sock)
-		return ERR_PTR(err);
-	if (!sk_is_tcp(sock->sk)) {
-		sockfd_put(sock);
-		return ERR_PTR(-EOPNOTSUPP);
-	}
-	s = kzalloc(sizeof(*s), GFP_KERNEL);
-	if (!s) {
-		sockfd_put(sock);
-		return ERR_PTR(-ENOMEM);
-	}
-	s->sock = sock;
-	s->lent = true;
-	s->has_file = true;
-	return s;
-}
-
-struct iwarp_socket *iwarp_socket_lend_kernel(struct socket *sock)
-{
-	struct iwarp_socket *s;
-
-	if (!sk_is_tcp(sock->sk))
-		return ERR_PTR(-EOPNOTSUPP);
-	s = kzalloc(sizeof(*s), GFP_KERNEL);
-	if (!s)
-		return ERR_PTR(-ENOMEM);
-	s->sock = sock;
-	s->lent = true;
-	return s;
-}
-
-/* Copies the bytes that were received and not read, which stay. Returns their number. */
-static int iwarp_copy_unread(const struct sock *sk, u8 *buffer, size_t size)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 first = tp->copied_seq, count = tp->rcv_nxt - first, done = 0;
-	struct sk_buff *skb;
-
-	/* The end of the stream has a number, too, until the program has read it. */
-	if (sk->sk_state == TCP_CLOSE_WAIT && count > 0)
-		count--;
-	if (count > size)
-		return -EMSGSIZE;
-	skb_queue_walk(&sk->sk_receive_queue, skb) {
-		u32 offset = first + done - TCP_SKB_CB(skb)->seq, part;
-
-		if (TCP_SKB_CB(skb)->tcp_flags & TCPHDR_SYN)
-			offset--;
-		if (offset >= skb->len)
-			continue;
-		part = min(skb->len - offset, count - done);
-		if (skb_copy_bits(skb, offset, buffer + done, part))
-			return -EPROTO;
-		done += part;
-	}
-	return done == count ? count : -EPROTO;
-}
-
-int iwarp_socket_hold(struct iwarp_socket *s, const struct net_device *netdev,
-		      struct net_device *card, void *buffer, size_t size,
-		      struct iwarp_snapshot *out)
-{
-	struct sock *sk = s->sock->sk;
-	int err;
-
-	lock_sock(sk);
-	err = iwarp_snapshot(sk, netdev, card, true, out);
-	if (!err)
-		err = iwarp_copy_unread(sk, buffer, size);
-	if (err < 0)
-		release_sock(sk);
-	return err;
-}
-
-void iwarp_socket_release(struct iwarp_socket *s, bool taken)
-{
-	struct sock *sk = s->sock->sk;
-	struct tcp_sock *tp = tcp_sk(sk);
-
-	s->taken = taken;
-	if (taken) {
-		/* From here on the socket is closed without a segment, and sends no probes. */
-		tp->repair = 1;
-		sk->sk_prot->keepalive(sk, 0);
-		/* The program can only close it. */
-		WRITE_ONCE(tp->copied_seq, tp->rcv_nxt);
-		__skb_queue_purge(&sk->sk_receive_queue);
-		WRITE_ONCE(sk->sk_shutdown, SHUTDOWN_MASK);
-	}
-	release_sock(sk);
-	if (taken)
-		sk->sk_state_change(sk);
-}
-
 int iwarp_socket_macs(struct iwarp_socket *s, const struct net_device *netdev,
 		      struct net_device *card, const struct iwarp_snapshot *taken, u8 *smac,
 		      u8 *dmac)
@@ -504,10 +387,12 @@ void iwarp_socket_free(struct iwarp_socket *s)
 	struct sock *sk = s->sock->sk;
 
 	if (s->lent) {
-		if (s->has_file)
+		if (s->holder) {
+			sock_release(s->holder);
 			sockfd_put(s->sock);
-		else if (s->taken)
+		} else if (s->taken) {
 			sock_release(s->sock);
+		}
 		kfree(s);
 		return;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Sockets of the kernel for TCP connections, and the state of TCP that the adapter takes over. Only
- * helpers.c and snapshot.c access struct tcp_sock.
+ * helpers.c, lent.c and snapshot.c access struct tcp_sock.
  *
  * Functions may sleep unless their comment says otherwise. They return 0 or a negative error
  * number, and pointers may be error pointers.
@@ -101,7 +101,7 @@ int iwarp_socket_take(struct iwarp_socket *s, const struct net_device *netdev,
 		      struct net_device *card, struct iwarp_snapshot *out);
 /*
  * Returns the TCP socket of the calling process behind this descriptor. The program may close the
- * descriptor; the socket is closed when this is freed, too.
+ * descriptor.
  */
 struct iwarp_socket *iwarp_socket_lend(int fd);
 /*
@@ -118,8 +118,9 @@ int iwarp_socket_hold(struct iwarp_socket *s, const struct net_device *netdev,
 		      struct net_device *card, void *buffer, size_t size,
 		      struct iwarp_snapshot *out);
 /*
- * Unlocks the socket. If the connection was taken, the socket has none any more: it sends no
- * segment when it is closed, and neither sends nor receives for its program.
+ * Unlocks the socket. If the connection was taken, the socket of a program is closed, without a
+ * segment; a holder has its addresses until this is freed. The socket of a kernel client neither
+ * sends nor receives any more, and sends no segment when it is closed.
  */
 void iwarp_socket_release(struct iwarp_socket *s, bool taken);
 /*

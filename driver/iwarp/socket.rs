@@ -423,7 +423,7 @@ pub(crate) struct Held<'a, T: Watch> {
 }
 
 impl<T: Watch> Held<'_, T> {
-    /// Takes the connection out of the socket, which its program can only close then.
+    /// Takes the connection out of the socket, and closes the socket of a program.
     pub(crate) fn take(mut self) {
         self.taken = true;
     }

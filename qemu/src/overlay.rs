@@ -35,6 +35,7 @@ const PROGRAMS: &[&str] = &[
     "vrnic_renumber",
     "vrnic_reserve",
     "vrnic_scsi",
+    "vrnic_taken",
     "vrnic_tcp",
     "vrnic_transfer",
     "vrnic_vfio",

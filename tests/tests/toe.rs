@@ -18,6 +18,8 @@ const PORT: u16 = 7480;
 /// The ports of the proxies that clients and other proxies connect to.
 const ENTRANCE: u16 = 7481;
 const EXIT: u16 = 7482;
+/// Runs what follows as a user without privileges.
+const NOBODY: &str = "exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all";
 /// The kernel module that drops packets to simulate losses.
 const NETEM: [&str; 1] = ["sch_netem"];
 /// Fault rules of the daemon for packets of the adapter.
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Case::new("proxy", |pair| leaves_nothing(pair, proxy)),
         Case::new("shown_by_rdma", |pair| leaves_nothing(pair, shown)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
+        Case::new("sockets_whose_connection_was_taken", |pair| leaves_nothing(pair, taken)),
     ];
     let files = match modules::files(&NETEM) {
         Ok(files) => files,
@@ -206,6 +209,26 @@ fn refused(pair: &Pair) -> Result<()> {
     stop(server)?;
     ensure!(output.ok() && output.stdout == "all were refused\n", "{}", said(&output));
     Ok(())
+}
+
+/// A user without privileges gets none by a socket whose connection the adapter has, and the port
+/// stays with the connection: with IPv4, with IPv6, and with IPv4 by a socket of IPv6.
+fn taken(pair: &Pair) -> Result<()> {
+    for (guest, number) in [(&pair.a, 1), (&pair.b, 2)] {
+        let add = format!("ip -6 addr replace fd07::{number}/64 dev eth0 nodad");
+        guest.check(&add, SHORT_TIMEOUT)?;
+    }
+    let server = pair.b.agent().start(&format!("exec vrnic_taken {PORT}"))?;
+    let mapped = format!("::ffff:{}", pair.b.ip());
+    let run = [pair.b.ip(), "fd07::2", &mapped].into_iter().try_for_each(|address| {
+        let command = format!("{NOBODY} vrnic_taken {address} {PORT}");
+        let output = pair.a.agent().run(&command, LONG_TIMEOUT)?;
+        let good = output.ok() && output.stdout == "sockets are closed and ports are taken\n";
+        ensure!(good, "{address}: {}", said(&output));
+        Ok(())
+    });
+    stop(server)?;
+    run
 }
 
 /// Both ends have queue pairs, and end connections in each way.
