@@ -45,6 +45,7 @@ use crate::{
     paging::Paging,
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
+    quota::Quotas,
     ranges::Ranges,
     rdma::{
         attr::Protocol,
@@ -71,6 +72,7 @@ pub(crate) struct Adapter<'a> {
     handlers: Arc<Handlers>,
     listeners: Arc<Listeners>,
     ranges: Arc<Ranges>,
+    quotas: Pin<KBox<Quotas>>,
     doorbells: Arc<Doorbells>,
     regs: Arc<Registers>,
     caps: DeviceCaps,
@@ -158,6 +160,7 @@ impl<'a> Adapter<'a> {
             handlers,
             listeners,
             ranges,
+            quotas: Quotas::new(offered.of_programs(blocks.as_ref()))?,
             doorbells,
             regs,
             caps,
@@ -358,10 +361,9 @@ impl<'a> Adapter<'a> {
         self.blocks.is_some()
     }
 
-    /// Returns the bytes of device memory that programs can use, used or not.
-    pub(crate) fn device_memory(&self) -> u64 {
-        let blocks = if self.blocks.is_some() { WINDOW_LEN.into() } else { 0 };
-        self.offered.device_memory.saturating_sub(blocks)
+    /// Returns the limits of processes.
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// Allocates `length` bytes of device memory, which are whole pages; returns also where to map

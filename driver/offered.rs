@@ -19,6 +19,15 @@ pub(crate) struct Offered {
     pub(crate) window: Option<Arc<PeerMemory>>,
 }
 
+impl Offered {
+    /// Returns the bytes of device memory that programs can use, used or not: `blocks` are the
+    /// adapter's.
+    pub(crate) fn of_programs(&self, blocks: Option<&PeerMemory>) -> u64 {
+        let of_blocks = if blocks.is_some() { WINDOW_LEN.into() } else { 0 };
+        self.device_memory.saturating_sub(of_blocks)
+    }
+}
+
 /// Places the address ranges at the start of the window, and gives a block of device memory for
 /// each of them to the adapter. Returns these blocks; without device memory there are none.
 pub(crate) fn set_window(

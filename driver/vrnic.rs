@@ -22,7 +22,7 @@
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
 //! | [`offered`] | memory of the adapter with page structs: the window, device memory |
-//! | [`quota`] | limits of the address ranges and the device memory of a context |
+//! | [`quota`] | limits of the address ranges and the device memory of contexts and users |
 //! | [`direct_work`] | the work requests of `direct.h` |
 //! | [`methods`] | methods for the provider that the core does not have |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |

@@ -6,10 +6,10 @@ use abi::{
     admin::{DeviceFeatures, command},
     uverbs::{ContextResp, Features, PdResp},
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{current, prelude::*, sync::Arc};
 
 use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
-use crate::quota::Quota;
+use crate::quota::ContextQuotas;
 use crate::rdma::{
     self,
     attr::Protocol,
@@ -18,19 +18,14 @@ use crate::rdma::{
     udata::Udata,
 };
 
-/// Number of address ranges that a context may have.
-const MAX_RANGES: u64 = 4;
-
 /// The adapter's part of a user context.
 pub(crate) struct Context {
     /// Its number.
     pub(super) id: ContextId,
     /// Its doorbell pages.
     pub(super) uars: Arc<UarSet>,
-    /// The address ranges that it may still take.
-    pub(super) ranges: Arc<Quota>,
-    /// The bytes of device memory that it may still take.
-    pub(super) memory: Arc<Quota>,
+    /// The address ranges and the device memory that it may still take.
+    pub(super) quotas: ContextQuotas,
     /// The answer that the process was given, for others that import the context.
     answer: ContextResp,
 }
@@ -49,15 +44,13 @@ impl UcontextOperations for Verbs {
         udata: &Udata<'_>,
     ) -> Result<Context> {
         udata.no_request()?;
+        let quotas = ctx.adapter.quotas().open(current!().uid())?;
         let id = ctx.execute::<command::AllocContext>(&())?;
         let mut made = None;
         ctx.complete::<command::FreeContext, _>(id, (), |()| {
             let uars = UarSet::new(id)?;
             let answer = answer(ctx, new, udata, &uars).inspect_err(|_| uars.free(ctx))?;
-            let quotas = Quota::new(MAX_RANGES)
-                .and_then(|ranges| Ok((ranges, Quota::new(ctx.max_device_memory())?)));
-            let (ranges, memory) = quotas.inspect_err(|_| uars.free(ctx))?;
-            made = Some(Context { id, uars, ranges, memory, answer });
+            made = Some(Context { id, uars, quotas, answer });
             Ok(())
         })?;
         made.ok_or(EINVAL)

@@ -24,9 +24,6 @@ pub(super) const KERNEL_CONTEXT: ContextId = ContextId::new(0);
 /// The UAR of the kernel's own objects.
 pub(super) const KERNEL_UAR: UarIndex = UarIndex::new(0);
 
-/// A context of a process may have the device memory divided by this number.
-const CONTEXT_SHARE: u64 = 4;
-
 /// The driver as the RDMA core's abstractions know it: the `T` of `Qp<T>` and `Device<T>`.
 pub(crate) struct Verbs;
 
@@ -80,11 +77,6 @@ impl<'a> Ctx<'a> {
     /// Returns whether the adapter has work queues, and queue pairs that spread frames over them.
     pub(super) fn has_work_queues(&self) -> bool {
         self.adapter.caps().has(DeviceFeatures::RAW_PACKET.union(DeviceFeatures::SPREADS))
-    }
-
-    /// Returns how many bytes of the adapter's memory a context of a process may have.
-    pub(super) fn max_device_memory(&self) -> u64 {
-        self.adapter.device_memory() / CONTEXT_SHARE
     }
 
     /// Returns the device that does the DMA.

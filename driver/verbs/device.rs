@@ -70,7 +70,7 @@ impl Operations for Verbs {
             max_mcast_qps: caps.max_mcast_qps.get(),
             raw_packets: caps.has(DeviceFeatures::RAW_PACKET),
             max_wq_table: if ctx.has_work_queues() { 1 << LOG_ENTRIES_MAX } else { 0 },
-            max_dm_size: ctx.max_device_memory(),
+            max_dm_size: ctx.adapter.quotas().max_device_memory(),
             timestamp_mask: u64::MAX,
             core_clock_khz: CLOCK_KHZ,
             paging: paging(ctx),

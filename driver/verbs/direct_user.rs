@@ -58,7 +58,7 @@ fn get(ctx: &Ctx<'_>, qp: &Qp, user: &User<'_, Verbs>) -> Result {
     if !matches!(qp.queues, Queues::User { .. }) {
         return Err(EINVAL);
     }
-    let share = user.context.ranges.take(1).ok_or(ENOSPC)?;
+    let share = user.context.quotas.ranges.take(1).ok_or(ENOSPC)?;
     let lease = Counted::new(ctx.adapter.ranges().lease().ok_or(ENOSPC)?, share);
     let range = lease.range();
     let area = ctx.adapter.range_area(range)?;

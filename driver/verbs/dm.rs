@@ -50,7 +50,7 @@ impl DmOperations for Verbs {
         let length = usize::try_from(wanted.length)?;
         let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(ENOMEM)?;
         // CAST: to a type that is as wide.
-        let share = context.memory.take(length as u64).ok_or(ENOMEM)?;
+        let share = context.quotas.memory.take(length as u64).ok_or(ENOMEM)?;
         let (memory, area) = ctx.adapter.take_device_memory(length)?;
         let memory = Arc::new(Counted::new(memory, share), GFP_KERNEL)?;
         let mmap = add_mapping(context, own, area, &memory)?;

@@ -32,6 +32,7 @@ const PROGRAMS: &[&str] = &[
     "vrnic_import",
     "vrnic_mistakes",
     "vrnic_paging",
+    "vrnic_quota",
     "vrnic_renumber",
     "vrnic_reserve",
     "vrnic_scsi",

@@ -374,38 +374,76 @@ static void blocks_failed(void)
 	close_client(&client);
 }
 
-/* Processes have half of the blocks, whatever their contexts. */
-static void quota(void)
+/* Arms the ranges of a context, which are four, with blocks. */
+static void fill_blocks(struct client *client, struct vrnicdv_range **held)
 {
-	enum { EACH = 4, CLIENTS = 4, BLOCKS = 16 };
-	struct client clients[CLIENTS], other;
-	struct vrnicdv_range *held[BLOCKS];
-	int count = 0;
-
-	for (int nth = 0; nth < CLIENTS; nth++) {
-		clients[nth] = make_client();
-		for (int each = 0; each < EACH; each++) {
-			if (each > 0)
-				clients[nth].range = vrnicdv_alloc_range(clients[nth].side.qp);
-			need(clients[nth].range != NULL, "vrnicdv_alloc_range");
-			arm_block(&clients[nth], 100, VRNICDV_TRANSFER_WRITE);
-			held[count++] = clients[nth].range;
-		}
-		clients[nth].range = NULL;
+	for (int each = 0; each < 4; each++) {
+		if (each > 0)
+			client->range = vrnicdv_alloc_range(client->side.qp);
+		need(client->range != NULL, "vrnicdv_alloc_range");
+		arm_block(client, 100, VRNICDV_TRANSFER_WRITE);
+		held[each] = client->range;
 	}
+	client->range = NULL;
+}
+
+/* Another user gets what is left of the blocks of processes. */
+static void last_blocks(int from, int to)
+{
+	struct client client, other;
+	struct vrnicdv_range *held[4];
+	char byte;
+
+	need(read(from, &byte, 1) == 1 && setgid(65534) == 0 && setuid(65534) == 0, "setuid");
+	client = make_client();
+	fill_blocks(&client, held);
 	other = make_client();
 	expect(try_block(&other, 100, VRNICDV_TRANSFER_WRITE), ENOSPC, "more blocks than processes may have");
 	arm(&other, 100, 10000, VRNICDV_TRANSFER_WRITE);
 	expect(vrnicdv_free_range(other.range), 0, "vrnicdv_free_range");
 	other.range = vrnicdv_alloc_range(other.side.qp);
 	need(other.range != NULL, "vrnicdv_alloc_range");
-	expect(vrnicdv_free_range(held[--count]), 0, "vrnicdv_free_range");
+	need(write(to, "", 1) == 1 && read(from, &byte, 1) == 1, "waiting for a block");
 	arm_block(&other, 100, VRNICDV_TRANSFER_WRITE);
 	close_client(&other);
-	while (count--)
-		expect(vrnicdv_free_range(held[count]), 0, "vrnicdv_free_range");
+	for (int each = 0; each < 4; each++)
+		expect(vrnicdv_free_range(held[each]), 0, "vrnicdv_free_range");
+	close_client(&client);
+	_exit(0);
+}
+
+/* Processes have half of the blocks, whatever their contexts and users, and a user has fewer. */
+static void quota(void)
+{
+	enum { EACH = 4, CLIENTS = 3 };
+	struct client clients[CLIENTS];
+	struct vrnicdv_range *held[EACH * CLIENTS];
+	struct side more;
+	int there[2], back[2], status;
+	char byte;
+
+	need(pipe(there) == 0 && pipe(back) == 0, "pipe");
+	if (fork() == 0)
+		last_blocks(there[0], back[1]);
+	close(back[1]);
+	for (int nth = 0; nth < CLIENTS; nth++) {
+		clients[nth] = make_client();
+		fill_blocks(&clients[nth], held + EACH * nth);
+	}
+	more.context = open_device();
+	more = open_side(more.context, ibv_alloc_pd(more.context));
+	need(!vrnicdv_alloc_range(more.qp) && errno == ENOSPC, "refusing more ranges than a user may have");
+	need(write(there[1], "", 1) == 1 && read(back[0], &byte, 1) == 1, "another user");
+	expect(vrnicdv_free_range(held[0]), 0, "vrnicdv_free_range");
+	need(write(there[1], "", 1) == 1 && wait(&status) > 0 && status == 0, "another user, with a block");
+	for (int nth = 1; nth < EACH * CLIENTS; nth++)
+		expect(vrnicdv_free_range(held[nth]), 0, "vrnicdv_free_range");
 	for (int nth = 0; nth < CLIENTS; nth++)
 		close_client(&clients[nth]);
+	expect(ibv_destroy_qp(more.qp), 0, "ibv_destroy_qp");
+	expect(ibv_destroy_cq(more.cq), 0, "ibv_destroy_cq");
+	expect(ibv_dealloc_pd(more.pd), 0, "ibv_dealloc_pd");
+	expect(ibv_close_device(more.context), 0, "ibv_close_device");
 }
 
 /* Tests that the kernel refuses invalid calls. */

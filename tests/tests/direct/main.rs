@@ -64,6 +64,7 @@ fn main() -> ExitCode {
             Case::new("processes_transfer_by_ranges_of_their_own", programs::transfers),
             Case::new("ranges_of_a_killed_process_come_back", programs::killed),
             Case::new("a_process_imports_objects_of_another", programs::imports),
+            Case::new("users_have_a_part_of_ranges_and_memory", programs::users),
         ]);
     }
     // Last, because it adds a disk.

@@ -72,6 +72,21 @@ pub(super) fn killed(pair: &mut Pair) -> Result<()> {
     })
 }
 
+/// One user does not get all ranges or all device memory, and neither do all users together.
+pub(super) fn users(pair: &mut Pair) -> Result<()> {
+    leaves_nothing(pair, || {
+        // Half of the device memory is a few KiB less than 32 MiB, and three quarters than 48.
+        let wanted = "user 65534: 12 ranges, 31 MiB\nuser 65533: 12 ranges, 16 MiB\n\
+                      user 0: 0 ranges, 0 MiB\n";
+        // All comes back when the processes end.
+        for _ in 0..2 {
+            let found = pair.a.check("vrnic_quota 65534 65533 0", LONG_TIMEOUT)?;
+            ensure!(found == wanted, "{found}");
+        }
+        Ok(())
+    })
+}
+
 /// A process uses the PD, the region and the device memory of another process.
 pub(super) fn imports(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
