@@ -181,10 +181,15 @@ impl Liveness {
     ///
     /// As for [`Self::execute`], but at once if the adapter has died.
     pub(crate) fn execute_briefly<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        self.wait_while_stalled();
+        self.admin.execute::<C>(params)
+    }
+
+    /// Waits while the adapter stalls, and has not died.
+    pub(crate) fn wait_while_stalled(&self) {
         while self.stalled.load(Relaxed) && !self.is_dead() {
             fsleep(POLL);
         }
-        self.admin.execute::<C>(params)
     }
 
     /// Runs a command as [`Self::execute`] does, for the thread that frees memory of the whole

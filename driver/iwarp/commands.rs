@@ -30,7 +30,10 @@ use kernel::{
     io::Io,
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        lock::{Guard, mutex::MutexBackend},
+    },
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -124,7 +127,7 @@ impl Commands {
         let memory = |len| Coherent::<u8>::zeroed_slice(device, len, GFP_KERNEL);
         let buffers = Buffers {
             connection: memory(size_of::<Connection>())?,
-            stream: memory(size_of::<Connection>() + size_of::<Received>())?,
+            stream: memory(STREAM_LEN)?,
             status: memory(size_of::<ConnectionStatus>())?,
             attr: memory(size_of::<Attr>())?,
         };
@@ -143,29 +146,22 @@ impl Commands {
         self.liveness.execute::<command::OpenConnection>(&params)
     }
 
-    /// Hands a connection that carries bytes over to the adapter. The kernel had received the bytes
-    /// in `received`.
-    pub(super) fn open_stream(
-        &self,
-        qpn: Qpn,
-        snapshot: &Snapshot,
-        received: Option<&Coherent<[u8]>>,
-    ) -> Result {
-        let mut connection = describe(snapshot)?;
-        connection.role = Role::Stream as u8;
-        let received = self::received(received)?;
-        let mut both = KVec::new();
-        both.extend_from_slice(connection.as_bytes(), GFP_KERNEL)?;
-        both.extend_from_slice(received.as_bytes(), GFP_KERNEL)?;
+    /// Prepares to hand a connection that carries bytes over to the adapter. Other commands about
+    /// connections wait until the result is dropped.
+    pub(super) fn stream(&self) -> Result<StreamOpening<'_>> {
+        let connection = KBox::new(Connection::new_zeroed(), GFP_KERNEL)?;
+        let bytes = KVec::with_capacity(STREAM_LEN, GFP_KERNEL)?;
         let buffers = self.buffers.lock();
-        (&buffers.stream).copy_from_slice(&both);
-        let params = OpenConnection::new(qpn, buffers.stream.dma_address());
-        self.liveness.execute::<command::OpenConnection>(&params)
+        self.liveness.wait_while_stalled();
+        Ok(StreamOpening { liveness: &self.liveness, buffers, connection, bytes })
     }
 
     /// Begins to move a connection that carries bytes to a QP with messages.
     pub(super) fn start(&self, start: &Start<'_>) -> Result {
-        let received = received(start.received)?;
+        let received = match start.received {
+            Some(bytes) => received(bytes, bytes.len())?,
+            None => Received::default(),
+        };
         let params = StartRdma {
             received,
             from: start.from,
@@ -210,12 +206,46 @@ impl Commands {
     }
 }
 
-/// Returns the description of received bytes in the adapter's form.
-fn received(bytes: Option<&Coherent<[u8]>>) -> Result<Received> {
-    let Some(bytes) = bytes else { return Ok(Received::default()) };
+/// The memory for a connection that carries bytes.
+const STREAM_LEN: usize = size_of::<Connection>() + size_of::<Received>();
+
+/// Everything that handing over a connection that carries bytes needs.
+pub(super) struct StreamOpening<'a> {
+    liveness: &'a Liveness,
+    buffers: Guard<'a, Buffers, MutexBackend>,
+    connection: KBox<Connection>,
+    bytes: KVec<u8>,
+}
+
+impl StreamOpening<'_> {
+    /// Hands the connection over. The kernel had received the first `count` of these bytes.
+    pub(super) fn run(
+        mut self,
+        qpn: Qpn,
+        snapshot: &Snapshot,
+        unread: &Coherent<[u8]>,
+        count: usize,
+    ) -> Result {
+        describe(snapshot, &mut self.connection);
+        self.connection.role = Role::Stream as u8;
+        let received = match count {
+            0 => Received::default(),
+            _ => received(unread, count)?,
+        };
+        // The memory for them is allocated already.
+        self.bytes.extend_from_slice(self.connection.as_bytes(), GFP_KERNEL)?;
+        self.bytes.extend_from_slice(received.as_bytes(), GFP_KERNEL)?;
+        (&self.buffers.stream).copy_from_slice(&self.bytes);
+        let params = OpenConnection::new(qpn, self.buffers.stream.dma_address());
+        self.liveness.execute::<command::OpenConnection>(&params)
+    }
+}
+
+/// Returns the description of the first `count` received bytes in the adapter's form.
+fn received(bytes: &Coherent<[u8]>, count: usize) -> Result<Received> {
     Ok(Received {
         addr: bytes.dma_address().into(),
-        len: u32::try_from(bytes.len())?.into(),
+        len: u32::try_from(count)?.into(),
         ..Received::default()
     })
 }
@@ -226,7 +256,8 @@ fn received(bytes: Option<&Coherent<[u8]>>) -> Result<Received> {
 ///
 /// `EINVAL` if there are too many private data.
 fn encode(opening: &Opening<'_>, snapshot: &Snapshot) -> Result<KBox<Connection>> {
-    let mut connection = describe(snapshot)?;
+    let mut connection = KBox::new(Connection::new_zeroed(), GFP_KERNEL)?;
+    describe(snapshot, &mut connection);
     let request = opening.request.unwrap_or_default();
     let role = if opening.request.is_some() { Role::Responder } else { Role::Initiator };
     connection.role = role as u8;
@@ -239,9 +270,8 @@ fn encode(opening: &Opening<'_>, snapshot: &Snapshot) -> Result<KBox<Connection>
     Ok(connection)
 }
 
-/// Returns the state of TCP in the adapter's form.
-fn describe(snapshot: &Snapshot) -> Result<KBox<Connection>> {
-    let mut connection = KBox::new(Connection::new_zeroed(), GFP_KERNEL)?;
+/// Fills in the state of TCP in the adapter's form.
+fn describe(snapshot: &Snapshot, connection: &mut Connection) {
     connection.flags = flags(snapshot).bits();
     connection.vlan = snapshot.vlan.into();
     connection.smac = snapshot.smac;
@@ -262,7 +292,6 @@ fn describe(snapshot: &Snapshot) -> Result<KBox<Connection>> {
     connection.mss = snapshot.mss.into();
     connection.timestamp = snapshot.timestamp.into();
     connection.recent_timestamp = snapshot.recent_timestamp.into();
-    Ok(connection)
 }
 
 fn fill(room: &mut [u8], bytes: &[u8]) -> Result {

@@ -110,6 +110,11 @@ struct iwarp_socket *iwarp_socket_lend(int fd);
  */
 struct iwarp_socket *iwarp_socket_lend_kernel(struct socket *sock);
 /*
+ * Returns how many bytes of a lent socket were received and not read. It is not locked, so that is
+ * any number when it has no connection.
+ */
+size_t iwarp_socket_unread(const struct iwarp_socket *s);
+/*
  * Locks a lent socket, fills in the state of its connection as iwarp_socket_take, and copies the
  * bytes that were received and not read. Returns their number, or -EMSGSIZE if there are more than
  * size. On success the socket stays locked until iwarp_socket_release: segments that arrive wait.

@@ -172,6 +172,13 @@ struct iwarp_socket *iwarp_socket_lend_kernel(struct socket *sock)
 	return iwarp_lent(sock);
 }
 
+size_t iwarp_socket_unread(const struct iwarp_socket *s)
+{
+	const struct tcp_sock *tp = tcp_sk(s->sock->sk);
+
+	return READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
+}
+
 /* Copies the bytes that were received and not read, which stay. Returns their number. */
 static int iwarp_copy_unread(const struct sock *sk, u8 *buffer, size_t size)
 {

@@ -16,8 +16,8 @@
 //! connection in the adapter. [`Connections`] has a work item that does so for all endpoints when
 //! the adapter dies. Calls of the core change an endpoint under the same lock as its work item.
 //!
-//! Locks are taken in this order: the endpoint's, its listener's, the lock of the commands. No lock
-//! is taken while a table of endpoints is locked.
+//! Locks are taken in this order: the endpoint's, its listener's, the lock of the commands, that of
+//! a socket. No lock is taken while a table of endpoints is locked.
 
 mod commands;
 mod endpoint;

@@ -245,18 +245,24 @@ impl<T: Watch> Socket<T> {
         Ok(Self { raw: Some(raw), watcher, _watcher: PhantomData })
     }
 
+    /// Returns how many bytes have arrived at a lent socket and were not read, as of now.
+    pub(crate) fn unread(&self) -> usize {
+        // SAFETY: the socket is alive until this is dropped.
+        unsafe { bindings::iwarp_socket_unread(self.as_ptr()) }
+    }
+
     /// Locks a lent socket, and copies the bytes that were not read to `unread`. Also returns the
-    /// state of its connection.
+    /// state of its connection, and the number of bytes.
     ///
     /// # Errors
     ///
     /// As of [`Self::take`], except that bytes may have arrived; `EMSGSIZE` if there are too many.
-    pub(crate) fn hold<'a>(
-        &'a self,
+    pub(crate) fn hold(
+        &self,
         netdev: &NetdevRef,
         card: &NetdevRef,
-        unread: &'a mut [u8],
-    ) -> Result<(Held<'a, T>, Snapshot)> {
+        unread: &mut [u8],
+    ) -> Result<(Held<'_, T>, Snapshot, usize)> {
         // SAFETY: a C struct of numbers and truth values, for which zero is valid.
         let mut snapshot: Snapshot = unsafe { core::mem::zeroed() };
         let (netdev, card) = (netdev.as_raw(), card.as_raw());
@@ -268,9 +274,8 @@ impl<T: Watch> Socket<T> {
         };
         to_result(count)?;
         // INVARIANT: the function has locked the socket.
-        let mut held = Held { socket: self, unread: &[], taken: false };
-        held.unread = unread.get(..usize::try_from(count)?).ok_or(EIO)?;
-        Ok((held, snapshot))
+        let held = Held { socket: self, taken: false };
+        Ok((held, snapshot, usize::try_from(count)?))
     }
 
     /// Returns the C socket.
@@ -417,8 +422,6 @@ impl<T: Watch> Socket<T> {
 /// `iwarp_socket_hold` has locked the socket for this object.
 pub(crate) struct Held<'a, T: Watch> {
     socket: &'a Socket<T>,
-    /// The bytes that were received and not read.
-    pub(crate) unread: &'a [u8],
     taken: bool,
 }
 

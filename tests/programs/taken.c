@@ -4,8 +4,10 @@
  *
  * usage: vrnic_taken PORT
  *        vrnic_taken ADDRESS PORT
+ *        vrnic_taken ADDRESS PORT FILE
  *
- * The first form answers clients with their bytes. The second one is their client, without privileges.
+ * The first form answers clients with their bytes. The second one is their client, without privileges. The
+ * third one begins the takeover when the file exists, and looks at the socket meanwhile.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -244,6 +246,42 @@ static int race(struct side *side, int pause)
 	return !error;
 }
 
+struct takeover {
+	struct ibv_qp *qp;
+	int socket;
+};
+
+static void *attach_meanwhile(void *takeover)
+{
+	struct takeover *it = takeover;
+
+	return (void *)(long)attach(it->qp, it->socket);
+}
+
+/* While the adapter does not run, nobody waits for the socket. */
+static void look(struct side *side, const char *file)
+{
+	struct takeover it = { toe(side), reach_peer() };
+	struct tcp_info info;
+	socklen_t length = sizeof(info);
+	pthread_t thread;
+	void *error;
+
+	printf("connected\n");
+	fflush(stdout);
+	while (access(file, F_OK) != 0)
+		usleep(10000);
+	need(pthread_create(&thread, NULL, attach_meanwhile, &it) == 0, "pthread_create");
+	sleep(1);
+	need(getsockopt(it.socket, IPPROTO_TCP, TCP_INFO, &info, &length) == 0, "TCP_INFO");
+	printf("looked\n");
+	fflush(stdout);
+	need(pthread_join(thread, &error) == 0, "pthread_join");
+	expect((long)error, 0, "vrnicdv_attach_socket");
+	exchange(side, it.qp);
+	expect(ibv_destroy_qp(it.qp), 0, "ibv_destroy_qp");
+}
+
 int main(int argc, char **argv)
 {
 	struct side side = { 0 };
@@ -251,7 +289,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in6 *to6 = (struct sockaddr_in6 *)&peer;
 	int won = 0;
 
-	need(argc == 2 || argc == 3, "reading the arguments");
+	need(argc >= 2 && argc <= 4, "reading the arguments");
 	if (argc == 2)
 		answer_clients(atoi(argv[1]));
 	peer.ss_family = strchr(argv[1], ':') ? AF_INET6 : AF_INET;
@@ -264,6 +302,10 @@ int main(int argc, char **argv)
 	need(side.pd && side.cq, "a protection domain and a completion queue");
 	side.mr = ibv_reg_mr(side.pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
 	need(side.mr != NULL, "ibv_reg_mr");
+	if (argc == 4) {
+		look(&side, argv[3]);
+		return 0;
+	}
 	take(&side);
 	for (int i = 0; i < RACES; i++)
 		won += race(&side, i % 4 * 50);

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Case::new("shown_by_rdma", |pair| leaves_nothing(pair, shown)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
         Case::new("sockets_whose_connection_was_taken", |pair| leaves_nothing(pair, taken)),
+        Case::new("nobody_waits_for_a_socket_while_the_daemon_is_stopped", stopped),
     ];
     let files = match modules::files(&NETEM) {
         Ok(files) => files,
@@ -229,6 +230,26 @@ fn taken(pair: &Pair) -> Result<()> {
     });
     stop(server)?;
     run
+}
+
+/// While the daemon is stopped, a takeover waits for it, and those who look at the socket do not.
+fn stopped(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start(&format!("exec vrnic_taken {PORT}"))?;
+    pair.a.check("rm -f /tmp/go /tmp/taken", SHORT_TIMEOUT)?;
+    let command = format!("exec vrnic_taken {} {PORT} /tmp/go > /tmp/taken 2>&1", pair.b.ip());
+    let taking = pair.a.agent().start(&command)?;
+    settles(&pair.a, "grep -q connected /tmp/taken", 30)?;
+    pair.daemon.pause()?;
+    // The driver must have seen that the heartbeat stands still.
+    let looked = pair.a.check("sleep 2; touch /tmp/go", SHORT_TIMEOUT);
+    let looked = looked.and_then(|_| settles(&pair.a, "grep -q looked /tmp/taken", 10));
+    pair.daemon.resume()?;
+    let taking = taking.wait(SHORT_TIMEOUT)?;
+    stop(server)?;
+    let said = pair.a.check("cat /tmp/taken", SHORT_TIMEOUT)?;
+    looked.map_err(|error| error.context(said.clone()))?;
+    ensure!(taking.ok(), "{said}");
+    Ok(())
 }
 
 /// Both ends have queue pairs, and end connections in each way.

@@ -2,7 +2,7 @@
 //! A connection of a lent socket, which carries the bytes of a TOE queue pair.
 
 use abi::{Qpn, connection::RECEIVED_MAX};
-use kernel::{device, dma::Coherent, prelude::*, sync::Arc};
+use kernel::{device, dma::CoherentBox, page::PAGE_SIZE, prelude::*, sync::Arc};
 
 use super::{Endpoint, State};
 use crate::{
@@ -14,9 +14,9 @@ use crate::{
     rdma::netdev::NetdevRef,
 };
 
-/// Bytes for which there is room at first. The kernel promises no more to the peer of a program
-/// that does not read, unless the program has asked for more.
-const FIRST_BUFFER_LEN: usize = 64 << 10;
+/// The most bytes that can be handed over.
+// CAST: to the wider type.
+const MOST: usize = RECEIVED_MAX as usize;
 
 impl Endpoint {
     /// Hands the connection of a lent socket over to the adapter, with the bytes that were not
@@ -33,9 +33,11 @@ impl Endpoint {
             return Err(ECONNABORTED);
         }
         let socket = Socket::lent(lender, self.clone())?;
-        let snapshot = match self.hand_bytes_over(device, &netdev, &socket, qpn, FIRST_BUFFER_LEN) {
-            Err(error) if error == EMSGSIZE => {
-                self.hand_bytes_over(device, &netdev, &socket, qpn, RECEIVED_MAX as usize)
+        // More may arrive until the socket is locked.
+        let room = (socket.unread() + PAGE_SIZE).next_multiple_of(PAGE_SIZE).min(MOST);
+        let snapshot = match self.hand_bytes_over(device, &netdev, &socket, qpn, room) {
+            Err(error) if error == EMSGSIZE && room < MOST => {
+                self.hand_bytes_over(device, &netdev, &socket, qpn, MOST)
             }
             result => result,
         }?;
@@ -59,7 +61,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Does so if at most `room` bytes have not been read.
+    /// Does so if at most `room` bytes have not been read. Others wait for the lock of the socket,
+    /// such as programs that show all sockets. So while it is locked, nothing waits for memory, or
+    /// for an adapter that is known to stall.
     fn hand_bytes_over(
         &self,
         device: &device::Device<device::Bound>,
@@ -69,18 +73,14 @@ impl Endpoint {
         room: usize,
     ) -> Result<Snapshot> {
         let card = self.connections.card.as_ref().unwrap_or(netdev);
-        let mut unread = KVVec::from_elem(0, room, GFP_KERNEL)?;
-        let (held, snapshot) = socket.hold(netdev, card, &mut unread)?;
+        let mut unread = CoherentBox::<[u8]>::zeroed_slice(device, room, GFP_KERNEL)?;
+        let opening = self.connections.commands.stream()?;
+        let (held, snapshot, count) = socket.hold(netdev, card, &mut unread)?;
         // Frames of a guest that is connected to itself do not pass the adapter.
         if snapshot.own {
             return Err(EOPNOTSUPP);
         }
-        let received = match held.unread.len() {
-            0 => None,
-            _ => Some(Coherent::<u8>::from_slice(device, held.unread, GFP_KERNEL)?),
-        };
-        let commands = &self.connections.commands;
-        commands.open_stream(qpn, &snapshot, received.as_ref())?;
+        opening.run(qpn, &snapshot, &unread.into(), count)?;
         held.take();
         Ok(snapshot)
     }
