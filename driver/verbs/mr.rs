@@ -87,6 +87,25 @@ impl Mr {
         Ok(new)
     }
 
+    /// Returns the key before a change and the rights behind it, if the memory allows the change.
+    fn begin_change(&self, change: &RegionChange<'_, Verbs>) -> Result<(Key, u32)> {
+        let state = self.state.lock();
+        let access = match change.access {
+            Some(access) => rights(access)?.bits(),
+            None => state.access,
+        };
+        if let Some(memory) = &state.memory {
+            memory.check_change(access, change.memory.is_some())?;
+        }
+        Ok((state.key, access))
+    }
+
+    /// Records a change.
+    fn change(&self, key: Key, access: u32) {
+        let mut state = self.state.lock();
+        (state.key, state.access) = (key, access);
+    }
+
     /// Registers memory that is not pinned.
     fn paged(
         ctx: &Ctx<'_>,
@@ -173,29 +192,24 @@ impl MrOperations for Verbs {
         {
             return Err(EOPNOTSUPP);
         }
-        let mut state = mr.state.lock();
-        let access = match change.access {
-            Some(access) => rights(access)?.bits(),
-            None => state.access,
-        };
+        // The core lets no other call change the region meanwhile. The lock is not held: a process
+        // may let its memory wait for any time, and programs that show all regions take the lock.
+        let (key, access) = mr.begin_change(change)?;
         let mut what = Rereg::empty();
         what.set(Rereg::TRANSLATION, change.memory.is_some());
         what.set(Rereg::PD, change.pd.is_some());
         what.set(Rereg::ACCESS, change.access.is_some());
-        let mut params = ReregMr::new(state.key, what);
+        let mut params = ReregMr::new(key, what);
         if change.access.is_some() {
             params.access = access.into();
         }
         if let Some(pd) = change.pd {
             params.pdn = pd.pdn;
         }
-        if let Some(memory) = &state.memory {
-            memory.check_change(access, change.memory.is_some())?;
-        }
         let Some(region) = &change.memory else {
-            state.key = ctx.execute::<command::ReregMr>(&params)?;
-            state.access = access;
-            return Ok(state.key.get());
+            let key = ctx.execute::<command::ReregMr>(&params)?;
+            mr.change(key, access);
+            return Ok(key.get());
         };
         let region = UserRegion { access, ..*region };
         check(ctx, &region)?;
@@ -205,8 +219,10 @@ impl MrOperations for Verbs {
         params.iova = region.iova.into();
         params.length = region.length.into();
         let key = ctx.execute::<command::ReregMr>(&params)?;
+        mr.change(key, access);
         // The adapter no longer uses the old memory, which is unpinned here.
-        *state = State { key, access, memory: Some(umem) };
+        let old = mr.state.lock().memory.replace(umem);
+        drop(old);
         Ok(key.get())
     }
 

@@ -34,6 +34,7 @@ const PROGRAMS: &[&str] = &[
     "vrnic_paging",
     "vrnic_quota",
     "vrnic_renumber",
+    "vrnic_rereg",
     "vrnic_reserve",
     "vrnic_scsi",
     "vrnic_taken",

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Case::new("rdma_dev_and_link", device),
         Case::new("rdma_res_has_driver_details", details),
         Case::new("rdma_res_has_records_of_the_adapter", records),
+        Case::new("rdma_res_shows_regions_while_one_waits_for_memory", waiting),
         Case::new("rdma_statistic_counts_for_a_queue_pair", bound),
         Case::new("rdma_statistic_counts_by_type", automatic),
         Case::new("rdma_statistic_switches_optional_counters", optional),
@@ -42,6 +43,15 @@ fn main() -> ExitCode {
 fn no_faults(pair: &mut Pair) -> Result<()> {
     let command = format!("ls {FILES}/qps && ! ls {FILES}/faults");
     pair.a.check(&command, SHORT_TIMEOUT).map(drop)
+}
+
+/// A process gives a region other memory, and does not supply it. Others can look at all regions.
+fn waiting(pair: &mut Pair) -> Result<()> {
+    let show = "rm -f /tmp/shown; (rdma resource show mr >/dev/null && touch /tmp/shown) & \
+                for i in $(seq 50); do sleep 0.1; [ ! -e /tmp/shown ] || exit 0; done; exit 1";
+    let changed = pair.a.check(&format!("vrnic_rereg '{show}'"), LONG_TIMEOUT)?;
+    ensure!(changed == "the region has other memory\n", "{changed}");
+    Ok(())
 }
 
 /// Returns the words of a line in pairs, from the first on: "qp 2 type RC" is qp → 2, type → RC.
