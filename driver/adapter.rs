@@ -434,7 +434,7 @@ fn set_async_handler(
 /// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt, and
 /// an event queue that raises it. Completion queues are bound to it by its id.
 fn set_handler(
-    liveness: &Liveness,
+    liveness: &Arc<Liveness>,
     interrupts: &mut Interrupts<'_>,
     id: u32,
     queue: Arc<EventQueue>,
@@ -446,6 +446,7 @@ fn set_handler(
         queue: queue.clone(),
         listeners: listeners.clone(),
         handler: handler.clone(),
+        liveness: liveness.clone(),
     };
     let cpu = CpuId::from_u32(id);
     let line = interrupts.register(1 + id as usize, fmt!("comp{id}"), cpu, handle)?;

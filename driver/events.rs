@@ -26,6 +26,8 @@ pub(crate) struct CompletionHandler {
     pub(crate) listeners: Arc<Listeners>,
     /// Its id and its counters.
     pub(crate) handler: Arc<Handler>,
+    /// The state of the adapter.
+    pub(crate) liveness: Arc<Liveness>,
 }
 
 impl irq::Handler for CompletionHandler {
@@ -43,6 +45,10 @@ impl irq::Handler for CompletionHandler {
         }
         self.handler.count(turn, events);
         events == turn.budget()
+    }
+
+    fn is_over(&self) -> bool {
+        self.liveness.is_dead()
     }
 }
 
@@ -73,6 +79,10 @@ impl irq::Handler for AsyncHandler {
             self.deliver(Kind::from_raw(event.kind), event.id.get());
         }
         events.max(completions) == turn.budget()
+    }
+
+    fn is_over(&self) -> bool {
+        self.liveness.is_dead()
     }
 }
 

@@ -23,7 +23,7 @@ use kernel::{
     str::CString,
     sync::{
         Arc, Mutex,
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Atomic, Relaxed, Release},
     },
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
@@ -54,6 +54,9 @@ impl Turn {
 pub(crate) trait Handler: Send + Sync {
     /// Takes some events, as many as `turn` allows. Returns whether there may be more.
     fn take(&self, turn: Turn) -> bool;
+
+    /// Returns whether the adapter has died, whose last events matter to nobody.
+    fn is_over(&self) -> bool;
 }
 
 /// An interrupt's number, while it is registered.
@@ -104,6 +107,8 @@ struct Vector<'a> {
     /// Set while the interrupt or the thread takes events: clients are called by one of them at a
     /// time.
     busy: Atomic<bool>,
+    /// Set when the interrupt is about to be freed, which waits for the thread.
+    ended: Atomic<bool>,
     _vectors: Arc<IrqVectorRegistration<'a>>,
 }
 
@@ -124,10 +129,11 @@ impl Vector<'_> {
         more
     }
 
-    /// Takes all events, and uses at most half of the processor's time.
+    /// Takes all events, and uses at most half of the processor's time. An adapter that sends
+    /// events without end keeps the thread only as long as it lives and has a driver.
     fn take_all(&self) {
         let mut start = Instant::<Monotonic>::now();
-        while self.take(Turn::Thread) {
+        while self.take(Turn::Thread) && !self.ended.load(Relaxed) && !self.handler.is_over() {
             fsleep(start.elapsed().max(PAUSE));
             start = Instant::now();
         }
@@ -199,6 +205,7 @@ impl<'a> Registration<'a> {
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
         *self.0.line.number.lock() = None;
+        self.0.ended.store(true, Relaxed);
         let _ = self.hint(None);
         // SAFETY: registered by `new` with this cookie. On return neither handler nor thread runs.
         unsafe {
@@ -251,6 +258,7 @@ impl<'a> Interrupts<'a> {
             hint: cpu.map(single).transpose()?,
             handler: KBox::new(handler, GFP_KERNEL)? as KBox<dyn Handler>,
             busy: Atomic::new(false),
+            ended: Atomic::new(false),
             _vectors: self.vectors.clone(),
         })?;
         self.handlers.push(registration, GFP_KERNEL)?;
