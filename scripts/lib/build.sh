@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 . "$VRNIC_TOP/scripts/lib/checks.sh"
 
-# prepare_pair: sets up what is missing and builds what a pair of guests needs for perftest. The part of the build that
-# needs no tool root runs while that is made.
+# prepare_pair: sets up what is missing and builds what a pair of guests needs for perftest, and the examples of the
+# direct verbs. The part of the build that needs no tool root runs while that is made.
 prepare_pair() {
 	local early
 	[ -z "$VRNIC_PREBUILT" ] || return 0
@@ -14,6 +14,7 @@ prepare_pair() {
 	"$VRNIC_TOP/scripts/setup"
 	finish "$early" "building the daemon or the harness failed; the errors are above"
 	build_driver
+	locked "$VRNIC_BUILD/lock" build_examples
 }
 
 # prepare_all: the same, and the programs of the tests.
@@ -56,6 +57,14 @@ build_programs() {
 	locked "$VRNIC_BUILD/lock" build_c
 }
 
+# build_examples: the examples of the direct verbs, as build/vrnicdv_NAME.
+build_examples() {
+	local source
+	for source in "$VRNIC_TOP"/provider/examples/*.c; do
+		build_c_program "$source" "vrnicdv_$(basename "$source" .c)"
+	done
+}
+
 # cargo_release OPTION…: builds packages; a terminal is shown how many crates are done.
 cargo_release() {
 	local quiet=--quiet
@@ -64,12 +73,10 @@ cargo_release() {
 	cargo build --release --locked $quiet --manifest-path "$VRNIC_TOP/Cargo.toml" "$@"
 }
 
-# build_c: the programs in C, in build/: the examples of the direct verbs as vrnicdv_NAME, and those of tests/programs.
+# build_c: the programs in C: the examples, and those of tests/programs as build/vrnic_NAME.
 build_c() {
 	local source
-	for source in "$VRNIC_TOP"/provider/examples/*.c; do
-		build_c_program "$source" "vrnicdv_$(basename "$source" .c)"
-	done
+	build_examples
 	for source in "$VRNIC_TOP"/tests/programs/*.c; do
 		build_c_program "$source" "vrnic_$(basename "$source" .c)"
 	done

@@ -35,7 +35,7 @@ image_tree() {
 	for file in vrnicd vrnic vrnic-lab vrnic-pair vrnic-agent libvrnic.so; do
 		strip --strip-unneeded -o "$tree/target/release/$file" "$binaries/$file"
 	done
-	for file in "$VRNIC_BUILD"/*.ko; do
+	for file in "$VRNIC_BUILD"/*.ko "$VRNIC_BUILD"/vrnicdv_*; do
 		strip --strip-debug -o "$tree/build/${file##*/}" "$file"
 	done
 	for file in "$@"; do

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             Ok(refused::before_boot()?)
         }),
         Trial::test("an_expression_that_is_none_is_refused", || Ok(refused::expressions()?)),
+        Trial::test("guests_have_the_examples", || Ok(examples()?)),
         Trial::test("a_guest_alone_leaves_results", || Ok(results::alone()?)),
         Trial::test("a_warning_of_a_kernel_fails_the_run", || Ok(results::warning()?)),
         Trial::test("perftest_in_the_root_of_an_image", || Ok(roots::image()?)),
@@ -63,6 +64,22 @@ pub(crate) fn command(options: &[&str]) -> Result<Command> {
 /// Runs the script.
 pub(crate) fn lab(options: &[&str]) -> Result<Output> {
     run(&mut command(options)?)
+}
+
+/// Guests have the examples of the direct verbs, also if nothing but scripts/lab has ever built.
+fn examples() -> Result<()> {
+    let names = ["command", "echo", "files", "poster", "proxy", "switch"];
+    let names = names.map(|name| format!("vrnicdv_{name}"));
+    for name in &names {
+        let file = top()?.join("build").join(name);
+        if file.exists() {
+            fs::remove_file(file)?;
+        }
+    }
+    let look = names.map(|name| format!("command -v {name}")).join(" && ");
+    let ran = lab(&["--guests", "1", "--", &look])?;
+    ensure!(ran.status.success(), "{}", said(&ran));
+    Ok(())
 }
 
 /// A script of a copied folder runs perftest with the server in the peer, and keeps its table.
