@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_qemu::system::KIT;
-use vrnic_tests::commands::{SHORT_TIMEOUT, works};
+use vrnic_tests::commands::{SHORT_TIMEOUT, said, works};
 
 /// Time limit of apt. Under TCG even depmod takes minutes: it unpacks each module of the kernel.
 const APT: Duration = Duration::from_secs(600);
@@ -24,10 +24,17 @@ pub(crate) fn install(pair: &Pair) -> Result<()> {
 }
 
 /// The module that DKMS has built from the package `vrnic-dkms` replaces the module that was built
-/// with the guests' image.
+/// with the guests' image. The two packages exclude each other.
 pub(crate) fn dkms(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let guest = &pair.a;
+    let refused = format!("dpkg --dry-run -i {KIT}/first/vrnic-dkms_*.deb");
+    let refused = guest.agent().run(&refused, SHORT_TIMEOUT)?;
+    ensure!(
+        !refused.ok() && said(&refused).contains("conflicts with vrnic-kernel"),
+        "{}",
+        said(&refused)
+    );
     guest.check(&format!("modprobe -r vrnic && insmod {KIT}/dkms/vrnic.ko"), SHORT_TIMEOUT)?;
     ready(guest)?;
     works(pair)?;
