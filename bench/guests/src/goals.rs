@@ -1,5 +1,7 @@
 //! The ratios that are quoted, and what is aimed at.
 
+use std::fmt;
+
 use serde::Serialize;
 use vrnic_figures::{Figure, Link, Operation as Native, Protocol, QUOTED, Quantity, Subject, Way};
 
@@ -12,6 +14,15 @@ use crate::results::Results;
 pub(crate) enum Aim {
     AtLeast(f64),
     AtMost(f64),
+}
+
+impl fmt::Display for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(f, "≥ {least}"),
+            Self::AtMost(limit) => write!(f, "≤ {limit}"),
+        }
+    }
 }
 
 /// A figure with its aim.

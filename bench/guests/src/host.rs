@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vrnic_device::os::sys::{SLICE_MIN, set_precise_timers, set_slice};
 
 use crate::plan::{MIB, Operation};
@@ -20,7 +20,7 @@ const RELAY_ROUNDS: u64 = 20_000;
 const RELAY_ROUNDS_MIN: usize = 20;
 
 /// Buffers for copies of one size.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Memcpy {
     /// The operation beside whose test it was measured: a shared machine is not as fast at all
     /// times.
@@ -58,7 +58,7 @@ enum Gear {
 }
 
 /// Result of a relay.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Relay {
     /// The name of the pause between two polls.
     pub(crate) gear: String,

@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vrnic_qemu::pair::Pair;
 
 /// The machine that the figures belong to.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// Model of the processor.
     pub(crate) processor: String,

@@ -24,6 +24,8 @@ mod machine;
 mod markdown;
 mod native;
 mod plan;
+#[cfg(test)]
+mod published;
 mod results;
 mod streams;
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use vrnic_figures::{Figure, QUOTED, Subject};
 
-use crate::goals::{Aim, Goal, goals};
+use crate::goals::{Goal, goals};
 use crate::plan::{Device, OPERATIONS, Operation, size};
 use crate::results::{Failure, Results};
 
@@ -87,10 +87,6 @@ fn reached(goals: &[Goal]) -> String {
     let rows: Vec<_> = goals
         .iter()
         .map(|goal| {
-            let aim = match goal.aim {
-                Aim::AtLeast(least) => format!("≥ {least}"),
-                Aim::AtMost(limit) => format!("≤ {limit}"),
-            };
             let verdict = match goal.value {
                 None => "not measured",
                 Some(_) if goal.reached() => "yes",
@@ -98,7 +94,7 @@ fn reached(goals: &[Goal]) -> String {
             };
             let name = goal.name.map_or_else(String::new, |name| format!("`{name}`"));
             let value = goal.value.map_or_else(missing, number);
-            vec![goal.meaning.to_owned(), name, aim, value, verdict.to_owned()]
+            vec![goal.meaning.to_owned(), name, goal.aim.to_string(), value, verdict.to_owned()]
         })
         .collect();
     text += &table(&columns, &rows);
@@ -178,7 +174,8 @@ fn header(first: &str, devices: &[Device], last: Option<&str>) -> Vec<String> {
     std::iter::once(first.to_owned()).chain(names).chain(last.map(str::to_owned)).collect()
 }
 
-fn table(header: &[String], rows: &[Vec<String>]) -> String {
+/// Returns a table whose first column has words and whose others have figures.
+pub(crate) fn table(header: &[String], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rule: Vec<String> =
         (0..header.len()).map(|column| if column == 0 { "---" } else { "---:" }.into()).collect();

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vrnic_qemu::perftest::Case;
 
 /// Bytes in perftest's MB.
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
 /// An RDMA device of the guests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Device {
     /// Our adapter, with RoCE.
@@ -30,7 +30,7 @@ pub(crate) enum Device {
 }
 
 /// An RDMA operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
     /// RDMA Write.

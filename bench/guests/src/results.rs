@@ -1,6 +1,6 @@
 //! The measurements.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vrnic_figures::{Figure, Quantity, Subject, Way};
 
 use crate::host::{Memcpy, Relay};
@@ -9,7 +9,7 @@ use crate::native::Native;
 use crate::plan::{Device, MIB, Operation};
 
 /// Bandwidth of one device, operation and size.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Bandwidth {
     pub(crate) device: Device,
     pub(crate) operation: Operation,
@@ -43,7 +43,7 @@ impl Bandwidth {
 }
 
 /// Latency of one device and operation.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) device: Device,
     pub(crate) operation: Operation,
@@ -54,7 +54,7 @@ pub(crate) struct Latency {
 }
 
 /// A test that gave no figure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) device: Device,
     /// Tool and options.
@@ -66,7 +66,7 @@ pub(crate) struct Failure {
 }
 
 /// Everything of one run.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     /// Messages travelled as packets.
     pub(crate) wire: bool,
