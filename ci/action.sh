@@ -57,10 +57,21 @@ pack() {
 	as_root tar --numeric-owner -C "$cache" -cf - . >"$archive" || rm -f "$archive"
 }
 
+# share VARIABLE TEST WHAT: makes a path that is an input absolute, and gives it to the container under that path. Ends the
+# job if `test TEST` fails for it, with the words WHAT.
+share() {
+	local path=${!1}
+	[ -n "$path" ] || return 0
+	path=$(realpath -m "$path")
+	test "$2" "$path" || fail "the input '${1,,}' is $path, which $3"
+	lab+=(--volume "$path:$path:ro")
+	printf -v "$1" %s "$path"
+}
+
 # container: sets `own` to a command like chown, and `lab` to the command that runs scripts/lab in the image, with the
 # folders of the inputs under their own paths. Docker and podman need an absolute path for that.
 container() {
-	local name engine=
+	local name file files='' engine=
 	for name in podman docker; do
 		[ -n "$engine" ] || ! command -v "$name" >/dev/null || engine=$name
 	done
@@ -71,21 +82,17 @@ container() {
 	OUTPUT=$(realpath "$OUTPUT")
 	# Without the label of SELinux, which keeps containers from such folders.
 	lab=("$engine" run --rm --network none --security-opt label=disable --volume "$OUTPUT:$OUTPUT")
-	if [ -n "$COPY" ]; then
-		COPY=$(realpath "$COPY")
-		[ -d "$COPY" ] || fail "the input 'copy' is $COPY, which is not a folder"
-		lab+=(--volume "$COPY:$COPY:ro")
-	fi
-	if [ -n "$ROOT" ]; then
-		ROOT=$(realpath "$ROOT")
-		[ -e "$ROOT" ] || fail "the input 'root' is $ROOT, which does not exist"
-		lab+=(--volume "$ROOT:$ROOT:ro")
-	fi
-	if [ -n "$DISK" ]; then
-		DISK=$(realpath "$DISK")
-		[ -f "$DISK" ] || fail "the input 'disk' is $DISK, which is not a file"
-		lab+=(--volume "$DISK:$DISK:ro")
-	fi
+	[ -z "$UPLINKS" ] || fail "the input 'uplinks' needs this machine's network, so it cannot be used with 'container'"
+	share COPY -d "is not a folder"
+	share ROOT -e "does not exist"
+	for name in DISK KERNEL SCENARIO; do share "$name" -f "is not a file"; done
+	while IFS= read -r file; do
+		[ -n "$file" ] || continue
+		[ -f "$file" ] || fail "the input 'module-files' has $file, which is not a file"
+		share file -f "is not a file"
+		files+=$file$'\n'
+	done <<<"$MODULE_FILES"
+	MODULE_FILES=$files
 	[ -z "${VRNIC_ACCEL-}" ] || lab+=(--env "VRNIC_ACCEL=$VRNIC_ACCEL")
 	own=("${lab[@]}" --entrypoint chown "$CONTAINER")
 	[ ! -e /dev/kvm ] || lab+=(--device /dev/kvm)
@@ -116,6 +123,14 @@ show() {
 	cat "$OUTPUT/summary.md" >>"$GITHUB_STEP_SUMMARY"
 }
 
+# for_lines OPTION TEXT: adds the option to those of scripts/lab for each line of the text, with the line as its value.
+for_lines() {
+	local line
+	while IFS= read -r line; do
+		[ -z "$line" ] || options+=("$1" "$line")
+	done <<<"$2"
+}
+
 # lab: runs scripts/lab. Its status is that of the job.
 lab() {
 	local name lab=() own=() built=() options=() status=0 image=$IMAGE
@@ -128,10 +143,16 @@ lab() {
 	for name in $PACKAGES; do options+=(--package "$name"); done
 	for name in $MODULES; do options+=(--module "$name"); done
 	set +f
+	for_lines --module-file "$MODULE_FILES"
+	for_lines --uplink "$UPLINKS"
+	for_lines --fault "$FAULTS"
 	# A disk takes the place of the image.
 	[ -z "$DISK" ] || { options+=(--disk "$DISK"); image=; }
 	[ "$TIMING" != true ] || options+=(--timing)
 	[ "$PRELOAD_VERBS" != true ] || options+=(--preload-verbs)
+	[ "$MUST_HIT" != true ] || options+=(--must-hit)
+	[ -z "$KERNEL" ] || options+=(--kernel "$KERNEL")
+	[ -z "$SCENARIO" ] || options+=(--scenario "$SCENARIO")
 	[ "$PCAP" != true ] || options+=(--pcap "$OUTPUT/traffic.pcapng")
 	[ "$FAIL_ON_WARNING" != false ] || options+=(--no-fail-on-warning)
 	"${lab[@]}" --guests "$GUESTS" --adapters "$ADAPTERS" --cpus "$CPUS" ${MEMORY:+--memory "$MEMORY"} \

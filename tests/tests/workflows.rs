@@ -1,5 +1,6 @@
-//! Checks of `ci/workflows` and `docs/projects.md`, without a guest: the jobs for other projects
-//! give the action only inputs that it has, and the page names each port and each workflow.
+//! Checks of the action, of `ci/workflows`, and of documents with jobs, without a guest: the action
+//! has an input for each option of the lab, the jobs give it only inputs that it has, and the page
+//! of projects names each port and each workflow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,6 +13,20 @@ use vrnic_tests::script::top;
 #[derive(Deserialize)]
 struct Action {
     inputs: BTreeMap<String, Input>,
+    runs: Runs,
+}
+
+/// The steps of the action.
+#[derive(Deserialize)]
+struct Runs {
+    steps: Vec<Script>,
+}
+
+/// A step of the action, as far as inputs reach it.
+#[derive(Deserialize)]
+struct Script {
+    #[serde(default)]
+    env: BTreeMap<String, String>,
 }
 
 /// An input of the action.
@@ -26,6 +41,12 @@ struct Input {
 struct Workflow {
     name: String,
     on: Vec<String>,
+    jobs: BTreeMap<String, Job>,
+}
+
+/// The jobs of a workflow in a document.
+#[derive(Deserialize)]
+struct Jobs {
     jobs: BTreeMap<String, Job>,
 }
 
@@ -49,10 +70,75 @@ fn names(folder: &str) -> Result<BTreeSet<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
+/// Returns the text of a file of the repository.
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(top()?.join(path)).with_context(|| path.to_owned())
+}
+
+fn action() -> Result<Action> {
+    Ok(serde_saphyr::from_str(&read("ci/action.yml")?)?)
+}
+
+/// Options of the lab that the action does not leave to its jobs: people at a terminal use some,
+/// and the action always writes JUnit's file.
+const WITHOUT_INPUT: [&str; 6] = ["enter", "help", "junit", "keep", "no-fail-on-warning", "shell"];
+
+#[test]
+fn the_action_has_an_input_for_each_option_of_the_lab() -> Result<()> {
+    let (action, help) = (action()?, read("scripts/help/lab.txt")?);
+    let lines = help.lines().map(|line| line.trim_start().trim_start_matches("-h, "));
+    let options: Vec<_> = lines
+        .filter_map(|line| line.strip_prefix("--")?.split(' ').next())
+        .filter(|option| !option.is_empty())
+        .collect();
+    ensure!(options.len() > 20, "only {options:?}");
+    for option in options.iter().filter(|option| !WITHOUT_INPUT.contains(option)) {
+        let names = [(*option).to_owned(), format!("{option}s")];
+        let has = names.iter().any(|name| action.inputs.contains_key(name));
+        ensure!(has, "the action has no input for --{option}");
+    }
+    let passed: BTreeSet<_> = action.runs.steps.iter().flat_map(|step| &step.env).collect();
+    for name in action.inputs.keys() {
+        let variable = name.to_uppercase().replace('-', "_");
+        let value = format!("${{{{ inputs.{name} }}}}");
+        ensure!(passed.contains(&(&variable, &value)), "no step has {variable}: {value}");
+    }
+    Ok(())
+}
+
+/// Checks the inputs that a step gives to the action.
+fn check_inputs(action: &Action, given: &BTreeMap<String, String>) -> Result<()> {
+    for input in given.keys() {
+        ensure!(action.inputs.contains_key(input), "no input {input}");
+    }
+    for (input, _) in action.inputs.iter().filter(|(_, input)| input.required) {
+        ensure!(given.contains_key(input), "{input} is missing");
+    }
+    Ok(())
+}
+
+#[test]
+fn jobs_of_documents_give_the_action_inputs_that_it_has() -> Result<()> {
+    let action = action()?;
+    for document in ["docs/ci.md", "docs/first-job.md", "docs/laboratory.md"] {
+        let text = read(document)?;
+        let blocks = text.split("```").skip(1).step_by(2);
+        let blocks: Vec<_> = blocks.filter(|block| block.contains("uses: ./vrnic/ci")).collect();
+        ensure!(!blocks.is_empty(), "{document} has no job");
+        for block in blocks {
+            let job: Jobs = serde_saphyr::from_str(block.trim_start_matches("yaml"))
+                .with_context(|| format!("{document}: {block}"))?;
+            let mut steps = job.jobs.values().flat_map(|job| &job.steps);
+            let used = steps.find(|step| step.uses.as_deref() == Some("./vrnic/ci"));
+            check_inputs(&action, &used.context("no action")?.with).context(document)?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn workflows_give_the_action_inputs_that_it_has() -> Result<()> {
-    let read = |path: &str| Ok::<_, anyhow::Error>(fs::read_to_string(top()?.join(path))?);
-    let action: Action = serde_saphyr::from_str(&read("ci/action.yml")?)?;
+    let action = action()?;
     for name in names("ci/workflows")? {
         let text = read(&format!("ci/workflows/{name}"))?;
         let workflow: Workflow = serde_saphyr::from_str(&text).with_context(|| name.clone())?;
@@ -66,13 +152,7 @@ fn workflows_give_the_action_inputs_that_it_has() -> Result<()> {
             let used = job.steps.iter().position(|step| step.uses.as_deref() == Some("./vrnic/ci"));
             let (place, used) = (place.context("no clone")?, used.context("no action")?);
             ensure!(place < used, "{name}: the action is used before it is there");
-            let inputs = &job.steps[used].with;
-            for input in inputs.keys() {
-                ensure!(action.inputs.contains_key(input), "{name}: no input {input}");
-            }
-            for (input, _) in action.inputs.iter().filter(|(_, input)| input.required) {
-                ensure!(inputs.contains_key(input), "{name}: {input} is missing");
-            }
+            check_inputs(&action, &job.steps[used].with).with_context(|| name.clone())?;
         }
     }
     Ok(())

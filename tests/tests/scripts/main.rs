@@ -1,10 +1,10 @@
 //! Tests of the messages that scripts print before they install or build anything. The path for
 //! their cache is one where no folder can be made, so a script that begins its set-up fails without
-//! changing this machine. For the steps of the action, the test provides programs that replace sudo
-//! and podman.
+//! changing this machine.
+
+mod action;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -262,147 +262,6 @@ fn a_module_for_another_kernel_says_so_when_it_is_installed() -> Result<()> {
     ensure!(said.contains("Start this machine with the kernel 7.3.0-other"), "{said}");
     let text = text.replace("7.3.0-other", "$(uname -r)");
     ensure!(functions(&["package"], &text, Path::new(NO_CACHE))?.is_empty());
-    Ok(())
-}
-
-/// Runs a step of the action with these scripts in place of the machine's programs. Returns its
-/// exit status and what it prints.
-fn action(
-    work: &Path,
-    step: &str,
-    programs: &[(&str, &str)],
-    inputs: &[(&str, &str)],
-) -> Result<(Option<i32>, String)> {
-    let bin = work.join("bin");
-    fs::create_dir_all(&bin)?;
-    for (name, text) in programs {
-        let file = bin.join(name);
-        fs::write(&file, format!("#!/bin/bash\n{text}\n"))?;
-        fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
-    }
-    let mut command = Command::new(top()?.join("ci/action.sh"));
-    command.arg(step).current_dir(work).env_clear();
-    command.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).env("HOME", work);
-    for name in [
-        "CONTAINER",
-        "PEER",
-        "READY",
-        "MEMORY",
-        "PACKAGES",
-        "ROOT",
-        "DISK",
-        "MODULES",
-        "COPY",
-        "TIMING",
-        "PCAP",
-        "PRELOAD_VERBS",
-        "FAIL_ON_WARNING",
-    ] {
-        command.env(name, "");
-    }
-    command.env("OUTPUT", "out").env("COMMAND", "true");
-    for name in ["GUESTS", "ADAPTERS", "CPUS", "IMAGE", "PERSONALITY", "TIMEOUT"] {
-        command.env(name, "x");
-    }
-    let output = run(command.envs(inputs.iter().copied()))?;
-    let text = [output.stdout, output.stderr].concat();
-    Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
-}
-
-#[test]
-fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let work = folder.path().canonicalize()?;
-    fs::create_dir_all(work.join("in here"))?;
-    // It prints its arguments, one in each line.
-    let podman = ("podman", "printf '<%s>\\n' \"$@\"; exit 43");
-    let docker = ("docker", "exit 1");
-    fs::write(work.join("root.tar"), "")?;
-    let more = [("ROOT", "root.tar"), ("MODULES", "siw tls"), ("FAIL_ON_WARNING", "false")];
-    let inputs = [("CONTAINER", "image"), ("COPY", "in here"), ("VRNIC_ACCEL", "tcg")];
-    let inputs = [&inputs[..], &more].concat();
-    let (status, text) = action(&work, "lab", &[podman, docker], &inputs)?;
-    ensure!(status == Some(43), "{status:?}: {text}");
-    let top = work.display();
-    for part in [
-        format!("<--volume>\n<{top}/out:{top}/out>\n"),
-        format!("<--volume>\n<{top}/in here:{top}/in here:ro>\n"),
-        format!("<--output>\n<{top}/out>\n"),
-        format!("<--copy>\n<{top}/in here>\n<--root>\n<{top}/root.tar>\n<-->\n<true>\n"),
-        format!("<--volume>\n<{top}/root.tar:{top}/root.tar:ro>\n"),
-        "<--module>\n<siw>\n<--module>\n<tls>\n<--no-fail-on-warning>\n".to_owned(),
-        "<--env>\n<VRNIC_ACCEL=tcg>\n".to_owned(),
-    ] {
-        ensure!(text.contains(&part), "no {part}:\n{text}");
-    }
-    Ok(())
-}
-
-#[test]
-fn the_action_starts_guests_from_a_disk_instead_of_an_image() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let work = folder.path().canonicalize()?;
-    fs::write(work.join("disk"), "")?;
-    let programs = [("podman", "printf '<%s>\\n' \"$@\""), ("docker", "exit 1")];
-    let inputs = [("CONTAINER", "image"), ("DISK", "disk")];
-    let (status, text) = action(&work, "lab", &programs, &inputs)?;
-    let top = work.display();
-    ensure!(status == Some(0), "{status:?}: {text}");
-    ensure!(text.contains(&format!("<--volume>\n<{top}/disk:{top}/disk:ro>\n")), "{text}");
-    ensure!(text.contains(&format!("<--disk>\n<{top}/disk>\n")), "{text}");
-    ensure!(!text.contains("<--image>"), "{text}");
-    let inputs = [("CONTAINER", "image"), ("DISK", "none")];
-    let (status, text) = action(&work, "lab", &programs, &inputs)?;
-    ensure!(status == Some(1) && text.contains("which is not a file"), "{status:?}: {text}");
-    Ok(())
-}
-
-#[test]
-fn the_action_gives_files_of_root_to_the_user_of_the_job() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    // The user of the job is not the owner of the written files.
-    let programs = [("id", "echo 4242"), ("docker", "exit 1"), ("podman", "echo \"$@\"")];
-    let (status, text) = action(folder.path(), "lab", &programs, &[("CONTAINER", "image")])?;
-    let last = text.lines().last().unwrap_or_default();
-    ensure!(status == Some(0), "{status:?}: {text}");
-    ensure!(last.contains("--entrypoint chown image -R 4242:4242 /"), "{text}");
-    Ok(())
-}
-
-#[test]
-fn the_action_says_what_it_needs() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let sudo = ("sudo", "exit 1");
-    let (status, text) = action(folder.path(), "lab", &[("id", "echo 4242"), sudo], &[])?;
-    ensure!(status == Some(1) && text.starts_with("::error::"), "{status:?}: {text}");
-    ensure!(text.contains("root, or sudo without a password"), "{text}");
-    let bin = folder.path().join("bin");
-    for name in ["bash", "dirname", "mkdir"] {
-        std::os::unix::fs::symlink(Path::new("/usr/bin").join(name), bin.join(name))?;
-    }
-    let no_containers = bin.to_string_lossy();
-    let inputs = [("CONTAINER", "image"), ("PATH", &*no_containers)];
-    let (status, text) = action(folder.path(), "lab", &[], &inputs)?;
-    ensure!(status == Some(1) && text.contains("podman or docker"), "{status:?}: {text}");
-    Ok(())
-}
-
-#[test]
-fn the_action_keeps_the_cache_with_its_owners() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (work, output) = (folder.path(), folder.path().join("output"));
-    let cache = work.join(".cache/vrnic");
-    fs::create_dir_all(&cache)?;
-    fs::write(cache.join("file"), "kept")?;
-    let forge = [("GITHUB_OUTPUT", output.to_str().unwrap_or_default())];
-    let (status, text) = action(work, "pack", &[], &forge)?;
-    ensure!(status == Some(0), "{text}");
-    fs::remove_dir_all(&cache)?;
-    let (status, text) = action(work, "unpack", &[], &forge)?;
-    ensure!(status == Some(0) && fs::read(cache.join("file"))? == b"kept", "{text}");
-    action(work, "key", &[], &forge)?;
-    let key = fs::read_to_string(output)?;
-    ensure!(key.starts_with("key=vrnic-") && key.lines().count() == 1, "{key}");
     Ok(())
 }
 
