@@ -31,7 +31,7 @@ image_tree() {
 	shift
 	rm -rf "$tree"
 	mkdir -p "$tree"/{qemu,target/release,build,cache}
-	(cd "$VRNIC_TOP" && cp --parents scripts/{lab,run} scripts/help/{lab,run}.txt scripts/lib/*.sh qemu/versions.env "$tree")
+	(cd "$VRNIC_TOP" && cp --parents scripts/{lab,run} scripts/help/{faults,lab,run}.txt scripts/lib/*.sh qemu/versions.env "$tree")
 	for file in vrnicd vrnic vrnic-lab vrnic-pair vrnic-agent libvrnic.so; do
 		strip --strip-unneeded -o "$tree/target/release/$file" "$binaries/$file"
 	done

@@ -404,3 +404,22 @@ impl fmt::Display for Action {
 fn field(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
     value.map_or(Ok(()), |value| write!(f, " {name}={value}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The scripts check rules before a program of ours is built. With the variable
+    /// `VRNIC_WRITE_HELP`, writes their copy of the actions and their fields.
+    #[test]
+    fn the_scripts_know_the_actions() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/help/faults.txt");
+        let line = |action: Action| format!("{}: {}\n", action.name(), action.fields().join(" "));
+        let text = ACTIONS.map(line).concat();
+        if std::env::var_os("VRNIC_WRITE_HELP").is_some() {
+            std::fs::write(file, &text).expect("the copy is written");
+        }
+        let copy = std::fs::read_to_string(file).unwrap_or_default();
+        assert_eq!(copy, text, "{file} is old: run this test with VRNIC_WRITE_HELP=1");
+    }
+}

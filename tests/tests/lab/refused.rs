@@ -27,7 +27,6 @@ pub(crate) fn before_boot() -> Result<()> {
     let with = |options: &[&str], why| refuses(&[options, &run].concat(), why);
     with(&["--memory", "100M"], "cannot hold their image")?;
     with(&["--module", "no_such_module"], "the stock kernel has no module 'no_such_module'")?;
-    with(&["--root", &path("none")], "there is no root")?;
     fs::create_dir(path("empty"))?;
     with(&["--root", &path("empty")], "the root has no /bin/sh")?;
     let program = ["--root", &path("empty"), "--", "server", "-v"];
@@ -46,7 +45,6 @@ pub(crate) fn before_boot() -> Result<()> {
     with(&["--kernel", &path("kernel")], "and the guests' kernel is 6.1.0-other")?;
     with(&["--kernel", &path("text")], "is no image of a kernel")?;
     with(&["--module-file", &path("text")], "is no kernel module")?;
-    with(&["--disk", &path("none")], "there is no disk")?;
     with(&["--disk", &path("text")], "is it an image of a disk?")?;
     // A disk with LVM, and an image of qcow2 whose other half is missing.
     let mut disk = vec![0; 0x2000];

@@ -3,6 +3,7 @@
 //! changing this machine.
 
 mod action;
+mod paths;
 
 use std::fs;
 use std::path::Path;

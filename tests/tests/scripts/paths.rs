@@ -1,0 +1,74 @@
+//! Files, folders and rules that `scripts/lab` refuses before it installs or builds anything.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use crate::{NO_CACHE, refuses, script};
+
+/// Checks that `scripts/lab` refuses an option with a value.
+fn lab_refuses(option: &str, value: &str, part: &str) -> Result<()> {
+    refuses("lab", &[option, value, "--", "true"], part)?;
+    refuses("lab", &[&format!("{option}={value}"), "--", "true"], part)
+}
+
+#[test]
+fn files_that_are_missing_are_named() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let none = folder.path().join("none").to_string_lossy().into_owned();
+    let file = folder.path().join("file").to_string_lossy().into_owned();
+    fs::write(&file, "")?;
+    for option in ["--copy", "--root", "--disk", "--kernel", "--module-file", "--scenario"] {
+        lab_refuses(option, &none, &format!("{option} names {none}, which does not exist"))?;
+    }
+    lab_refuses("--copy", &file, "which is not a folder")?;
+    let folder = folder.path().to_string_lossy();
+    for option in ["--disk", "--kernel", "--module-file", "--scenario"] {
+        lab_refuses(option, &folder, "which is not a file")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn results_must_have_a_place() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("file").to_string_lossy().into_owned();
+    fs::write(&file, "")?;
+    lab_refuses("--output", &file, "cannot write to")?;
+    lab_refuses("--output", "/proc/vrnic", "cannot write to /proc/vrnic")?;
+    for option in ["--junit", "--pcap"] {
+        lab_refuses(option, "/proc/vrnic/file", "cannot write to /proc/vrnic")?;
+        lab_refuses(option, &format!("{file}/below"), "cannot write to")?;
+        lab_refuses(option, &folder.path().to_string_lossy(), "which is a folder")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn rules_must_have_an_action_and_its_fields() -> Result<()> {
+    lab_refuses("--fault", "drip nth=3", "'drip' is not an action; the actions are drop, ")?;
+    lab_refuses("--fault", "drop nth", "'nth' is not of the form name=value")?;
+    lab_refuses("--fault", "drop vector=3", "drop has no field 'vector'; its fields are function")?;
+    lab_refuses("--fault", "", "a rule must begin with an action")
+}
+
+/// The set-up begins with these arguments, and fails because it cannot make its cache.
+#[test]
+fn what_is_there_is_not_refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    fs::write(path("file"), "")?;
+    let (file, all, new) = (path("file"), path(""), path("new"));
+    let options = ["--copy", &all, "--scenario", &file, "--module-file", &file, "--root", &file];
+    let results = ["--output", &new, "--junit", &path("new/junit.xml"), "--pcap", "all.pcapng"];
+    let rules = ["--fault", "drop-message function=a  every=100", "--fault=drop prob=0.1"];
+    let command = ["--", "true", "--copy", "none"];
+    for arguments in [[&options[..], &results, &command].concat(), [&rules[..], &command].concat()]
+    {
+        let (_, text) = script("lab", &arguments)?;
+        ensure!(text.starts_with("mkdir: ") && text.contains(NO_CACHE), "{arguments:?}: {text}");
+    }
+    ensure!(Path::new(&new).is_dir(), "the results have no folder");
+    Ok(())
+}
