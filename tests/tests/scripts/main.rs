@@ -192,7 +192,7 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
-    for name in ["setup", "package", "image", "deny", "run", "lab", "bench"] {
+    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "test"] {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
             ensure!(text.lines().count() > 1, "{name}: {text}");
@@ -224,6 +224,8 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
         let (_, text) = script(name, arguments)?;
         ensure!(!text.is_empty() && !text.contains("--help"), "{arguments:?}: {text}");
     }
+    refuses("test", &["tools", "verfy"], "there is no suite 'verfy'")?;
+    refuses("test", &["--all", "ports/none"], "there is no script ci/ports/none")?;
     refuses("setup", &["--with", "minimal"], "needs packages")?;
     refuses("setup", &["--with", "large", "fio"], "needs an image")?;
     refuses("setup", &["--apps", "--force"], "takes one option")?;

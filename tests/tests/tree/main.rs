@@ -1,6 +1,7 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
 //! comments, the files that documents name, the tables of modules, cycles between modules, the
-//! modules with `unsafe`, guards that are made too early, and parameters that are tuples.
+//! modules with `unsafe`, guards that are made too early, parameters that are tuples, and the
+//! suites that documents name.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -12,6 +13,7 @@
 //! | [`cycles`] | modules that use each other |
 //! | [`guards`] | guards that are made before the code knows whether they are needed |
 //! | [`parameters`] | parameters of functions that are tuple patterns |
+//! | [`suites`] | the suites of whole-system tests, as documents name them |
 //! | [`unsafety`] | modules with `unsafe`, compared with the modules that the root names |
 
 mod cycles;
@@ -21,6 +23,7 @@ mod lines;
 mod modules;
 mod parameters;
 mod paths;
+mod suites;
 mod tables;
 mod unsafety;
 
@@ -51,6 +54,11 @@ fn documents_name_files_that_exist() {
     let sources = files::with_extension("rs");
     let missing: Vec<_> = files.iter().flat_map(|file| paths::missing(file, &sources)).collect();
     none_of(&missing, "files that documents name and that do not exist");
+}
+
+#[test]
+fn documents_name_the_suites() {
+    none_of(&suites::check(), "suites that are missing, or of which something else is said");
 }
 
 #[test]
