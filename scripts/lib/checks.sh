@@ -4,6 +4,8 @@
 # check_machine: ends the script with one sentence if something is missing that the scripts do not install.
 check_machine() {
 	[ "$(uname -m)" = x86_64 ] || die "this machine is $(uname -m), and vrnic is for x86-64"
+	[[ $VRNIC_TOP != *[[:space:]]* ]] ||
+		die "the path of this clone, '$VRNIC_TOP', has a space, with which kernel modules cannot be built; move the clone"
 	command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
 		die "apt-get was not found; the scripts need Debian 12 or later, and docs/ci.md has an image for other systems"
 	# sudo changes HOME and PATH, so the Rust of the user is named.

@@ -4,7 +4,8 @@ set -euo pipefail
 # Commands in $(…) end at a failure, too.
 shopt -s inherit_errexit
 
-VRNIC_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# Without symbolic links: the module would be built anew for each of the paths to a clone.
+VRNIC_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 # shellcheck source=../../qemu/versions.env
 . "$VRNIC_TOP/qemu/versions.env"
 

@@ -127,6 +127,7 @@ fn machine(command: &str) -> Result<String> {
 fn a_machine_that_lacks_something_is_told_so_in_a_sentence() -> Result<()> {
     for (command, part) in [
         ("uname() { echo aarch64; }", "for x86-64"),
+        ("VRNIC_TOP='/my clone'", "the path of this clone, '/my clone', has a space"),
         ("id() { echo 1000; }", "need root; use sudo env"),
         ("rustc() { echo 'rustc 1.85.0 (x)'; }", "Rust is 1.85.0, and vrnic needs 1.95 or later"),
         ("command() { [ \"$2\" != apt-get ]; }", "need Debian 12 or later"),
@@ -229,6 +230,20 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
     refuses("setup", &["--with", "minimal"], "needs packages")?;
     refuses("setup", &["--with", "large", "fio"], "needs an image")?;
     refuses("setup", &["--apps", "--force"], "takes one option")?;
+    Ok(())
+}
+
+#[test]
+fn scripts_and_clones_have_one_path_whatever_link_leads_to_them() -> Result<()> {
+    let (folder, top) = (tempfile::tempdir()?, top()?);
+    let (link, clone) = (folder.path().join("lab"), folder.path().join("clone"));
+    std::os::unix::fs::symlink(top.join("scripts/lab"), &link)?;
+    std::os::unix::fs::symlink(&top, &clone)?;
+    let output = run(Command::new(&link).arg("--help"))?;
+    ensure!(output.status.success(), "{}", said(&output));
+    let text = format!(". {}/scripts/lib/common.sh; echo $VRNIC_TOP", clone.display());
+    let output = run(Command::new("bash").args(["-euc", &text]))?;
+    ensure!(output.stdout == format!("{}\n", top.display()).as_bytes(), "{}", said(&output));
     Ok(())
 }
 
