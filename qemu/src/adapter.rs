@@ -50,7 +50,7 @@ impl Adapter {
                 0x72_u8.wrapping_add(rail),
                 0x0a_u8.wrapping_add(guest)
             ),
-            address: format!("10.9.{rail}.{}/24", u16::from(guest) + 1),
+            address: address(guest, rail) + "/24",
             socket: dir.join(format!("{name}.sock")),
             net: dir.join(format!("{name}.net")),
             name,
@@ -72,8 +72,13 @@ impl Adapter {
     }
 }
 
+/// Returns the IPv4 address of adapter `rail` of guest `guest`.
+pub(crate) fn address(guest: u8, rail: u8) -> String {
+    format!("10.9.{rail}.{}", u16::from(guest) + 1)
+}
+
 /// Returns the name of adapter `rail` of guest `guest`.
-fn name(guest: u8, rail: u8) -> String {
+pub(crate) fn name(guest: u8, rail: u8) -> String {
     let rail = if rail > 0 { rail.to_string() } else { String::new() };
     guest_name(guest) + &rail
 }

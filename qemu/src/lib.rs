@@ -13,6 +13,7 @@
 //! | [`command`] | a command as the user of the lab wrote it |
 //! | [`console`] | the log of a guest's console |
 //! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
+//! | [`hosts`] | the names of guests, as programs look them up |
 //! | [`root`] | the kernel and the disk from which a guest boots |
 //! | [`system`] | guests that are ordinary Debian systems |
 //! | [`disk`] | a disk of the user with a whole system, as the root of guests |
@@ -51,6 +52,7 @@ pub mod disk;
 pub mod fleet;
 pub mod guest;
 pub mod help;
+pub mod hosts;
 pub mod iommu;
 pub mod kernel;
 pub mod lab;

@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use cpio::newc::{self, ModeFileType};
 
+use crate::hosts;
 use crate::paths::Paths;
 
 /// Starts the guest: file systems, modules of the console, the agent, a shell on the second serial
@@ -178,8 +179,8 @@ pub(crate) const PLUGIN_FOLDERS: [&str; 2] =
 pub const TREE: &str = "/lab";
 
 /// Writes the initramfs of guests: the base image and an overlay with everything that was built.
-/// Adds the files of `extra` (path and content), and the contents of the folder `tree` below
-/// [`TREE`].
+/// Adds the files of `extra` (path and content), the contents of the folder `tree` below [`TREE`],
+/// and the table `names` of the guests' names.
 ///
 /// # Errors
 /// If a part is missing or `into` cannot be written.
@@ -187,6 +188,7 @@ pub fn write_initramfs(
     paths: &Paths,
     extra: &[(String, Vec<u8>)],
     tree: Option<&Path>,
+    names: &str,
     into: &Path,
 ) -> anyhow::Result<()> {
     let mut out = File::create(into).with_context(|| format!("cannot write {}", into.display()))?;
@@ -194,7 +196,9 @@ pub fn write_initramfs(
     io::copy(&mut base, &mut out)?;
     let mut overlay = Overlay::new(io::BufWriter::new(out));
     overlay.file("/init", 0o755, INIT.as_bytes())?;
+    overlay.file(hosts::FILE, 0o644, names.as_bytes())?;
     overlay.dir("/vrnic")?;
+    overlay.file(hosts::SCRIPT, 0o644, hosts::COMPLETING.as_bytes())?;
     overlay.copy("/vrnic/agent", 0o755, &paths.bin.join("vrnic-agent"))?;
     if paths.module().exists() {
         overlay.copy("/vrnic/vrnic.ko", 0o644, &paths.module())?;

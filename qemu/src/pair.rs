@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::daemon::{Daemon, Launch};
 use crate::disk::Disk;
 use crate::guest::{Guest, Setup};
+use crate::hosts;
 use crate::iommu::Iommu;
 use crate::memory::MemoryDevice;
 #[cfg(doc)]
@@ -399,7 +400,8 @@ fn root(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Root> {
         return Ok(Root::Disk(System::new(paths, tree, &dir.join("kit"))?));
     }
     let initramfs = dir.join("initramfs");
-    write_initramfs(paths, &options.files, tree, &initramfs)?;
+    let names = hosts::table(options.guests, options.adapters);
+    write_initramfs(paths, &options.files, tree, &names, &initramfs)?;
     Ok(match &options.root {
         None => Root::Memory(initramfs),
         Some(disk) => Root::Image { initramfs, disk: disk.clone() },

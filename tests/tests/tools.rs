@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
-    LONG_TIMEOUT, PINGPONG, SHORT_TIMEOUT, both, both_xsrq, link_is, netdev_up, said, settles,
-    stop, works,
+    Ends, LONG_TIMEOUT, PINGPONG, SHORT_TIMEOUT, both, both_xsrq, link_is, netdev_up, said, serve,
+    settles, stop, works,
 };
 use vrnic_tests::harness::{self, Case};
 
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Case::new("srq_pingpong_events", |pair| checked(pair, "ibv_srq_pingpong -e -q 4")),
         Case::new("xsrq_pingpong", |pair| xrc(pair, "")),
         Case::new("xsrq_pingpong_events", |pair| xrc(pair, "-e")),
+        Case::new("names_of_the_guests", names),
         Case::new("two_programs_at_once", two_programs),
         Case::new("direct_verbs_example", direct_verbs),
         Case::new("poster_without_verbs", |pair| posts_alone(pair, "guest", "program")),
@@ -263,6 +264,35 @@ fn xrc(pair: &mut Pair, options: &str) -> Result<()> {
 
 fn pingpong_back(pair: &mut Pair) -> Result<()> {
     both(&pair.a, &pair.b, "ibv_rc_pingpong -g 1 -c", PINGPONG).map(drop)
+}
+
+/// The names of the guest itself and of both guests lead to their addresses, for programs that ask
+/// for any address, for one of IPv4 and for one of IPv6.
+fn names(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        for (asked, address) in [
+            ("hosts localhost", "::1"),
+            ("ahostsv4 localhost", "127.0.0.1"),
+            ("ahostsv6 localhost", "::1"),
+            ("ahostsv6 ip6-localhost", "::1"),
+            ("hosts a", "10.9.0.1"),
+            ("hosts b", "10.9.0.2"),
+            ("ahostsv4 b", "10.9.0.2"),
+            // The guests have no IPv6 addresses that a name can have.
+            ("ahostsv6 b", "::ffff:10.9.0.2"),
+            ("hosts 10.9.0.2", "10.9.0.2"),
+        ] {
+            let text = guest.check(&format!("getent {asked}"), SHORT_TIMEOUT)?;
+            ensure!(text.split_whitespace().next() == Some(address), "{asked}: {text}");
+        }
+    }
+    for (server, host) in [(&pair.b, "b"), (&pair.a, "localhost")] {
+        const PROGRAM: &str = "ibv_rc_pingpong -g 1 -c";
+        let serving = serve(server, PROGRAM, PINGPONG)?;
+        let client = pair.a.agent().run(&format!("exec {PROGRAM} {host}"), LONG_TIMEOUT)?;
+        Ends::of(serving, client)?.succeed(host)?;
+    }
+    Ok(())
 }
 
 /// Two pairs of programs at the same time.

@@ -29,11 +29,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::adapter::guest_name;
 use crate::container::config::Config;
 use crate::container::users::User;
 use crate::container::verbs::Verbs;
 use crate::guest::SHARE;
+use crate::hosts::SCRIPT;
 use crate::overlay::TREE;
 use crate::rundir::RunDir;
 
@@ -92,12 +92,9 @@ impl Container {
     }
 
     /// Returns shell commands that mount the root in a guest, with the plugin and with the names of
-    /// `guests` guests.
+    /// the guests.
     #[must_use]
-    pub fn mounting(&self, guests: u8) -> String {
-        let hosts = (0..guests)
-            .map(|guest| format!("10.9.0.{} {}\\n", u16::from(guest) + 1, guest_name(guest)));
-        let hosts = format!("127.0.0.1 localhost\\n{}", hosts.collect::<String>());
+    pub fn mounting(&self) -> String {
         format!(
             "set -e\n\
              mkdir -p /image /overlay {ROOT} {TREE} /output\n\
@@ -110,7 +107,7 @@ impl Container {
              mkdir -p proc sys dev etc tmp .{TREE} output\n\
              chmod 1777 tmp /output\n\
              for folder in /proc /sys /dev {TREE} /output; do mount --rbind $folder .$folder; done\n\
-             [ -s etc/hosts ] || printf '{hosts}' >etc/hosts\n\
+             sh {SCRIPT} etc/hosts || true\n\
              {}",
             self.verbs.installing()
         )

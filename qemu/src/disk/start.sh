@@ -88,6 +88,7 @@ cp -a /vrnic/. /disk/vrnic/ && cp -a /lab/. /disk/lab/ || give_up "the lab's fil
 chmod 1777 /disk/output
 add_modules || give_up "the kernel's modules cannot be mounted"
 add_plugin
+sh /vrnic/hosts /disk/etc/hosts
 keep_nics
 unit agent <<-'END'
 	ExecStart=/vrnic/agent

@@ -37,7 +37,7 @@ pub(crate) fn whole() -> Result<()> {
                    test \"$(cat /proc/1/comm)\" = systemd; modinfo nvme >/dev/null; \
                    ls /sys/class/infiniband | grep -x 'rocep.*'; test $(uname -n) = a; \
                    touch /written; echo kept >$VRNIC_OUTPUT/file; \
-                   ib_write_bw -d $VRNIC_DEVICE -n 100 $VRNIC_PEER";
+                   ib_write_bw -d $VRNIC_DEVICE -n 100 b";
     let [disk_text, mine, kept] =
         [&image, &at("mine"), &at("kept")].map(|it| it.to_string_lossy().into_owned());
     let options = ["--disk", &disk_text, "--copy", &mine, "--output", &kept];

@@ -21,7 +21,8 @@ pub(crate) fn alone() -> Result<()> {
     let files = ["--output", &kept, "--junit", &junit, "--pcap", &pcap];
     let command = "set -e; ibv_rc_pingpong -g 1 -c -n 50 $VRNIC_PEER; \
                    set -- $VRNIC_DEVICES; test $# = 2; set -- $VRNIC_ADDRESSES; test $2 = $VRNIC_PEER; \
-                   test $(nproc) = 2; test -e /dev/fd/0; test \"$VRNIC_PEERS\" = $VRNIC_PEER; echo two adapters";
+                   test $(nproc) = 2; test -e /dev/fd/0; test \"$VRNIC_PEERS\" = $VRNIC_PEER; \
+                   getent hosts a1 | grep -q \"^$VRNIC_PEER \"; echo two adapters";
     let peer = ["--peer", "ibv_rc_pingpong -g 1 -c -n 50"];
     let ran = lab(&[&options[..], &files, &peer, &["--", command]].concat())?;
     let text = said(&ran);

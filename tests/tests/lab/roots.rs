@@ -26,6 +26,7 @@ pub(crate) fn image() -> Result<()> {
     let users = fs::read_to_string(at("base/etc/passwd"))?;
     fs::write(at("upper/etc/passwd"), users + "app:x:1234:1235::/srv:/bin/sh\n")?;
     fs::write(at("upper/etc/.wh.debian_version"), "")?;
+    fs::write(at("upper/etc/hosts"), "127.0.0.1 localhost\n10.1.1.1 mine a")?;
     fs::write(at("upper/srv/file"), "text\n")?;
     fs::write(at("upper/srv/libibverbs-1de1263b.so.1.14.48.0"), "")?;
     archive(&at("upper"), &at("image/upper.tar.gz"), &["--gzip"])?;
@@ -38,17 +39,18 @@ pub(crate) fn image() -> Result<()> {
     let (image, kept) = (image.to_string_lossy(), kept.to_string_lossy());
     let command = "set -e; id -u; id -g; pwd; echo $GREETING; echo $HOME; cat file; \
                    test ! -e /etc/debian_version; test ! -e /vrnic; echo kept >$VRNIC_OUTPUT/file; \
-                   ib_write_bw -n 100 $VRNIC_PEER";
+                   getent hosts mine a b | grep -o '^[^ ]*'; \
+                   ib_write_bw -n 100 b";
     let options = ["--memory", "768M", "--root", &image, "--output", &kept];
     let options = [&options[..], &["--peer", "ib_write_bw -n 100", "--", command]].concat();
     let ran = with_figures(|| lab(&options))?;
     let text = said(&ran);
     ensure!(ran.status.success() && text.contains("BW average"), "{text}");
     let lines: Vec<_> = String::from_utf8_lossy(&ran.stdout).lines().map(str::to_owned).collect();
-    ensure!(
-        lines.starts_with(&["1234", "1235", "/srv", "two words", "/srv", "text"].map(Into::into)),
-        "not what the image says: {text}"
-    );
+    let image = ["1234", "1235", "/srv", "two words", "/srv", "text"];
+    let hosts = ["10.1.1.1", "10.1.1.1", "10.9.0.2"];
+    let expected = image.into_iter().chain(hosts);
+    ensure!(lines.iter().map(String::as_str).take(9).eq(expected), "not what it says: {text}");
     ensure!(fs::read(at("kept/a/file"))? == b"kept\n", "no file: {text}");
     ensure!(
         text.contains("1.14.48.0 is a libibverbs of a program's own, of rdma-core 48, which loads"),

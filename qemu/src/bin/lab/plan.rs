@@ -67,7 +67,7 @@ impl Plan {
         let mut prepare = modules.script;
         if let Some(container) = &container {
             files.extend(plugin(container, &paths)?);
-            prepare += &container.mounting(args.guests);
+            prepare += &container.mounting();
         }
         let uplinks = args.uplinks.iter().enumerate().flat_map(|(number, settings)| {
             ["--uplink".to_owned(), format!("name=up{number},{settings}")]
