@@ -1,5 +1,5 @@
-//! Runs the commands of README.md and docs/ci.md as they are printed there. The test fails if a
-//! document has a block that it does not know.
+//! Runs the commands of README.md, docs/ci.md and docs/first-job.md as they are printed there. The
+//! test fails if a document has a block that it does not know.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
+use tempfile::TempDir;
 use vrnic_qemu::accel::Accel;
 use vrnic_qemu::agent::Agent;
 use vrnic_qemu::hosts;
@@ -24,6 +25,9 @@ const BOOT: Duration = Duration::from_secs(180);
 /// Time limit of a command in it.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The documents whose blocks are commands.
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/ci.md", "docs/first-job.md"];
+
 fn main() -> ExitCode {
     script::main(vec![
         Trial::test("every_block_is_run", || Ok(every_block()?)),
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
         Trial::test("scripts_run", || Ok(scripts_run()?)),
         Trial::test("your_own_vm", || Ok(own_vm()?)),
         Trial::test("scripts_lab", || Ok(labs()?)),
+        Trial::test("first_job", || Ok(first_job()?)),
         Trial::test("ports", || Ok(ports()?)),
     ])
 }
@@ -44,18 +49,18 @@ fn blocks(document: &str) -> Result<Vec<String>> {
     Ok(inside.filter(|block| !block.contains('┌')).collect())
 }
 
-/// Returns the blocks of both documents that begin with this text.
+/// Returns the blocks of all documents that begin with this text.
 fn beginning(with: &str) -> Result<Vec<String>> {
-    let all = [blocks("README.md")?, blocks("docs/ci.md")?].concat();
-    let found: Vec<_> = all.into_iter().filter(|block| block.starts_with(with)).collect();
+    let all: Vec<_> = DOCUMENTS.iter().map(|document| blocks(document)).collect::<Result<_>>()?;
+    let found: Vec<_> = all.concat().into_iter().filter(|it| it.starts_with(with)).collect();
     ensure!(!found.is_empty(), "no block begins with '{with}'");
     Ok(found)
 }
 
-/// The beginnings of the blocks that the cases run, and of three blocks that they do not run: the
-/// action needs a forge, the test `image` runs the image without podman, and virtme-ng is not a
-/// program that the tests may expect here.
-const KNOWN: [&str; 9] = [
+/// The beginnings of the blocks that the cases run, and of four blocks that they do not run: jobs
+/// need a forge, the test `image` runs the image without podman, and virtme-ng is not a program
+/// that the tests may expect here.
+const KNOWN: [&str; 11] = [
     "scripts/package",
     "scripts/run",
     "mkdir -p /run/vrnic",
@@ -63,12 +68,14 @@ const KNOWN: [&str; 9] = [
     "scripts/lab",
     "ci/ports",
     "jobs:",
+    "mkdir mine",
+    "yaml\nname: rdma",
     "scripts/image",
     "vng --run",
 ];
 
 fn every_block() -> Result<()> {
-    for document in ["README.md", "docs/ci.md"] {
+    for document in DOCUMENTS {
         let blocks = blocks(document)?;
         ensure!(!blocks.is_empty(), "{document} has no blocks");
         for block in blocks {
@@ -144,6 +151,32 @@ fn labs() -> Result<()> {
             ensure!(kept == "kept\n", "{kept}");
         }
     }
+    Ok(())
+}
+
+/// The first command of a new user leaves all results that the page names, and fails if the user's
+/// script does.
+fn first_job() -> Result<()> {
+    let script = top()?.join("scripts/lab").to_string_lossy().into_owned();
+    let block = beginning("mkdir mine")?.concat().replace("scripts/lab", &script);
+    let run = |block: &str| -> Result<(TempDir, String)> {
+        let folder = tempfile::tempdir()?;
+        let said = shell(block, folder.path())?;
+        Ok((folder, said))
+    };
+    let said = with_figures(|| {
+        let (folder, said) = run(&block)?;
+        for name in ["a/table", "summary.md", "junit.xml", "traffic.pcapng", "report.txt"] {
+            let len = fs::metadata(folder.path().join("results").join(name)).context(name)?.len();
+            ensure!(len > 0, "{name} is empty:\n{said}");
+        }
+        Ok(said)
+    })?;
+    ensure!(said.contains("BW average"), "{said}");
+    let failing = block.replace("ib_write_bw -n 100 $VRNIC_PEER", "ib_write_bw --no-such-option");
+    ensure!(failing != block, "the block has another program:\n{block}");
+    let error = run(&failing).err().context("a test that fails has passed")?;
+    ensure!(format!("{error:#}").contains("the command ended with"), "{error:#}");
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 use crate::fleet::Fleet;
+use crate::lab::kept::make_folder_of;
 use crate::process::Killed;
 
 /// Time in which a capture must begin, and in which it must end.
@@ -34,12 +35,13 @@ struct Capture {
 }
 
 impl Captures {
-    /// Starts them. The file of guest a's first adapter is `file`; those of the others have the
-    /// adapter's name before the extension.
+    /// Starts them. The file of guest a's first adapter is `file`, whose folder is made if it is
+    /// missing; those of the others have the adapter's name before the extension.
     ///
     /// # Errors
     /// If a file cannot be written, or the daemon refuses a capture.
     pub fn start(fleet: &Fleet, file: &Path) -> Result<Self> {
+        make_folder_of(file)?;
         let mut captures = Vec::new();
         for function in fleet.functions() {
             let path = named(file, &function);

@@ -35,6 +35,16 @@ pub fn collect(fleet: &Fleet, more: &str, into: &Path) -> Result<()> {
     copied.collect::<Vec<_>>().into_iter().collect()
 }
 
+/// Makes the folder of a file that will be written, if it is missing.
+///
+/// # Errors
+/// If that fails.
+pub fn make_folder_of(file: &Path) -> Result<()> {
+    let Some(folder) = file.parent() else { return Ok(()) };
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
+}
+
 /// Unpacks an archive of the guest's files.
 fn unpack(guest: &Guest, folder: &Path) -> Result<()> {
     let failure = || format!("cannot copy the files of guest {}", guest.setup().name);
@@ -72,6 +82,18 @@ fn unpack_archive(archive: impl io::Read, folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_of_a_file_is_made() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("new/folder/file");
+        make_folder_of(&file)?;
+        fs::write(&file, "")?;
+        make_folder_of(&file)?;
+        make_folder_of(Path::new("file"))?;
+        assert!(make_folder_of(&file.join("below/a")).is_err());
+        Ok(())
+    }
 
     /// Adds an entry to an archive, with any name.
     fn entry(archive: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType, data: &[u8]) {

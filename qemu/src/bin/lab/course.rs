@@ -10,7 +10,7 @@ use vrnic_qemu::fleet::Fleet;
 use vrnic_qemu::lab::captures::Captures;
 use vrnic_qemu::lab::counters::{Counters, table};
 use vrnic_qemu::lab::job::{self, Job};
-use vrnic_qemu::lab::kept::collect;
+use vrnic_qemu::lab::kept::{collect, make_folder_of};
 use vrnic_qemu::lab::results::{Kernel, Results};
 use vrnic_qemu::lab::scenario::{Scenario, drive};
 use vrnic_qemu::lab::script::{SHELL_FILE, shell};
@@ -203,5 +203,6 @@ pub(crate) fn not_started(args: &Args, why: &Error) {
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {
+    make_folder_of(file)?;
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
