@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::event::epoll::EventFlags;
 use vrnic_adapter::ethernet::{self, Offered};
 use vrnic_adapter::log_ratelimit::Limiter;
 use vrnic_adapter::vlans::{NotMember, Vlans};
@@ -153,6 +154,8 @@ pub struct Port {
     pub hold: Hold,
     /// The time of the last frame from an uplink to an address of this port.
     pub heard: Option<Instant>,
+    /// The events that epoll has reported since the line waits for its turn, if it does.
+    pub due: Option<EventFlags>,
     /// True if epoll tells when there is room to send.
     pub watched_out: bool,
     /// True if epoll does not report clients until the next tick.
@@ -200,6 +203,7 @@ impl Port {
             reported_up: false,
             hold: Hold::new(now),
             heard: None,
+            due: None,
             watched_out: false,
             door_shut: false,
         }

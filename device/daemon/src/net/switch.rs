@@ -8,6 +8,7 @@
 //! | [`members`] | ports as they come, connect, disconnect, and go |
 //! | [`polled`] | lines whose frames are in shared memory |
 //! | [`upkeep`] | what is done from time to time |
+//! | [`waiting`] | lines that wait for a turn |
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,16 +20,16 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use vrnic_adapter::ethernet;
-use vrnic_packet::{Mtu, Nanos};
+use vrnic_packet::Mtu;
 
 use self::upkeep::{AGE_PERIOD, TICK_INTERVAL};
+use self::waiting::Waiting;
 use super::frame::Frame;
 use super::handle::Shared;
 use super::line::Change;
 use super::port::Port;
 use super::table::{MacTable, PortId};
-use super::turn::{TIME, Turn};
-use crate::worker::pool::now;
+use super::turn::Turn;
 
 mod forward;
 mod hold;
@@ -37,15 +38,12 @@ mod polled;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod waiting;
 
 /// Maximum number of events that are taken at once.
 pub(super) const EVENTS: usize = 64;
 /// Maximum number of events that a worker handles in one turn, which must be short.
 const WORKER_EVENTS: usize = 4;
-/// The pause before a worker serves a guest's network card again, as a multiple of the time that it
-/// has taken. So network cards get at most a quarter of a worker's time. The switch's thread, which
-/// runs the switch while adapters send nothing, makes no such pause.
-const NETDEV_PAUSE: u32 = 3;
 /// Number of turns of workers in a row without a look at epoll, while frames come without it.
 const BLIND_TURNS: u32 = 7;
 /// Token of the event that wakes the thread.
@@ -104,10 +102,7 @@ pub(super) struct Switch {
     sent: VecDeque<ethernet::Frame>,
     /// Number of frames that were queued at ports since the queues were last flushed.
     queued: usize,
-    /// The ports, except polled ones, with frames that the last turn had no time for.
-    unfinished: Vec<PortId>,
-    /// The time from which on workers serve network cards of guests again.
-    netdevs_from: Nanos,
+    waiting: Waiting,
     /// Counts turns of polled lines, so that they take turns in being the first.
     polls: usize,
     /// True if no frames are read from uplinks because an adapter has no room.
@@ -155,8 +150,7 @@ impl Switch {
             arrived: Vec::new(),
             sent: VecDeque::new(),
             queued: 0,
-            unfinished: Vec::new(),
-            netdevs_from: Nanos::default(),
+            waiting: Waiting::default(),
             polls: 0,
             held: false,
             serving: None,
@@ -176,17 +170,15 @@ impl Switch {
         self.run_commands();
         self.forward_outbox(Turn::begin());
         let reads = self.may_read_uplinks();
-        for id in std::mem::take(&mut self.unfinished) {
-            self.serve_wire(id, EventFlags::empty(), reads, &mut Turn::begin());
-        }
         // Connections come before listening sockets: a netdev that has disconnected makes room for
         // the next one.
         let tokens = || events.iter().filter_map(|event| Some((Token::of(event)?, event.flags)));
         for (token, flags) in tokens() {
             if let Token::Wire(id) = token {
-                self.serve_wire(id, flags, reads, &mut Turn::begin());
+                self.enqueue(id, flags);
             }
         }
+        self.serve_waiting(reads);
         self.serve_polled(reads, &mut Turn::begin());
         for (token, _) in tokens() {
             if let Token::Door(id) = token {
@@ -214,12 +206,7 @@ impl Switch {
             return Served { any, sent, for_thread: self.lost };
         }
         self.blind = 0;
-        let mut turn = Turn::lasting(time);
-        for id in std::mem::take(&mut self.unfinished) {
-            any |= self.attend_wire(id, EventFlags::empty(), reads, &mut turn);
-        }
-        // Lines with events take turns, because epoll moves those that it has returned behind the
-        // others.
+        // Epoll moves lines that it has returned behind the others.
         let mut space = [const { MaybeUninit::<Event>::uninit() }; WORKER_EVENTS];
         let waited = epoll::wait(&*self.epoll, &mut space[..], Some(&Timespec::default()));
         // The switch's thread reports the error.
@@ -229,12 +216,13 @@ impl Switch {
                 Some(Token::Wire(id)) if self.ports.get(&id).is_some_and(Port::needs_thread) => {
                     for_thread = true;
                 }
-                Some(Token::Wire(id)) => any |= self.attend_wire(id, event.flags, reads, &mut turn),
+                Some(Token::Wire(id)) => self.enqueue(id, event.flags),
                 Some(Token::Door(_)) => for_thread = true,
                 // The switch's thread handles this event.
                 None => {}
             }
         }
+        any |= self.attend_waiting(reads, &mut Turn::lasting(time));
         Served { any, sent, for_thread: for_thread || self.lost }
     }
 
@@ -268,34 +256,6 @@ impl Switch {
         self.flush_grown();
         self.note_rest(id);
         self.serving = None;
-        any
-    }
-
-    /// Does the same in a worker, if the turn is not over. A guest's network card has to wait if
-    /// network cards have had their share of the worker's time ([`NETDEV_PAUSE`]). Returns whether
-    /// a frame was forwarded, or waits for the next turn.
-    fn attend_wire(
-        &mut self,
-        id: PortId,
-        flags: EventFlags,
-        reads_uplinks: bool,
-        turn: &mut Turn,
-    ) -> bool {
-        let Some(port) = self.ports.get(&id) else { return false };
-        let (is_netdev, start) = (!port.is_uplink(), now());
-        let paused = is_netdev && start < self.netdevs_from;
-        if paused || turn.is_over() {
-            // Epoll reports other lines again.
-            self.note_rest(id);
-            return !paused;
-        }
-        let any = self.serve_wire(id, flags, reads_uplinks, turn);
-        if is_netdev {
-            let end = now();
-            // The worker may have been interrupted.
-            let spent = end.since(start).min(2 * TIME);
-            self.netdevs_from = end.plus(NETDEV_PAUSE * spent);
-        }
         any
     }
 

@@ -81,15 +81,6 @@ impl Switch {
         any
     }
 
-    /// Notes a port whose frames the turn had no time for, or that have to wait for an adapter.
-    /// Polled lines are looked at in any case.
-    pub(super) fn note_rest(&mut self, id: PortId) {
-        let left = self.ports.get(&id).is_some_and(|port| port.has_rest() && !port.is_polled());
-        if left && !self.unfinished.contains(&id) {
-            self.unfinished.push(id);
-        }
-    }
-
     /// Learns the source address of a frame, and queues the frame at its destination ports.
     fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant, turn: &mut Turn) {
         let Some(port) = self.ports.get(&from.port) else { return };

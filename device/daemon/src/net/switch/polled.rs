@@ -29,7 +29,7 @@ impl Switch {
 
     /// Prepares for waiting until epoll has events. Returns false if a line is ready already.
     pub(in crate::net) fn wait(&self) -> bool {
-        let mut may_wait = self.unfinished.is_empty();
+        let mut may_wait = self.waiting.is_empty();
         // Each of them is prepared, also if an earlier one is ready.
         for port in self.polled.iter().filter_map(|id| self.ports.get(id)) {
             may_wait &= port.wait();

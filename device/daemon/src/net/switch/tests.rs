@@ -1,4 +1,8 @@
 //! Tests of the turns of a worker that runs the switch.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`fairness`] | lines that always have frames, beside others |
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +23,8 @@ use crate::net::port::PortSetup;
 use crate::net::port::fake_sink::FakeSink;
 use crate::net::queue::SendQueue;
 use crate::net::turn::{FRAMES, TIME};
+
+mod fairness;
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
