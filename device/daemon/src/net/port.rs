@@ -513,14 +513,32 @@ impl Port {
     /// adapter has composed the frame. The adapter sends only with addresses that belong to it.
     #[must_use]
     pub fn may_send(&self, source: MacAddr, by_guest: bool) -> bool {
-        let PortSetup { mac, addresses, sink, .. } = &self.setup;
+        let PortSetup { mac, addresses, .. } = &self.setup;
         *mac == Some(source)
             || match self.setup.source {
                 SourceCheck::Nested => true,
                 SourceCheck::Strict if !by_guest => true,
-                SourceCheck::Strict if sink.as_ref().is_some_and(|it| it.claims(source)) => true,
+                SourceCheck::Strict if self.has_named(source) => true,
                 SourceCheck::Own | SourceCheck::Strict => addresses.contains(&source),
             }
+    }
+
+    /// Returns whether an address that the switch does not know may be behind the port. Behind the
+    /// network card of a guest that sends with any address it may be, unless uplinks have had so
+    /// many addresses (`is_crowded`) that it is probably behind one of them.
+    #[must_use]
+    pub fn may_have(&self, mac: MacAddr, is_crowded: bool) -> bool {
+        self.is_uplink()
+            || match self.setup.source {
+                SourceCheck::Nested if !is_crowded => true,
+                SourceCheck::Nested | SourceCheck::Strict => self.has_named(mac),
+                SourceCheck::Own => false,
+            }
+    }
+
+    /// Returns whether the driver of the adapter behind the port has named an address.
+    fn has_named(&self, mac: MacAddr) -> bool {
+        self.setup.sink.as_ref().is_some_and(|sink| sink.claims(mac))
     }
 
     /// Returns whether the adapter behind the port may send a frame to its VLAN.

@@ -187,9 +187,9 @@ impl Switch {
         }
         self.tick();
         self.follow_uplinks();
-        self.age();
+        let ages = self.age();
         self.keep_lent();
-        let ticks = self.table.lends() || self.ports.values().any(Port::wants_ticks);
+        let ticks = ages || self.table.lends() || self.ports.values().any(Port::wants_ticks);
         if ticks { TICK_INTERVAL } else { AGE_PERIOD }
     }
 

@@ -94,7 +94,7 @@ impl Switch {
         let may_send = port.may_send(frame.source(), by_guest)
             && self.table.learn(frame.source(), origin, now) == Verdict::Accept;
         let is_lent = !may_send && self.may_borrow(frame.source(), port);
-        let has = self.table.is_at(frame.source(), from.port);
+        let has = is_lent && self.table.is_at(frame.source(), from.port);
         if !may_send && !(is_lent && (by_line || has)) {
             return port.forged(&frame);
         }
@@ -119,19 +119,27 @@ impl Switch {
                 }
                 self.pass(from, to, frame, turn);
             }
-            Route::Flood => {
+            route @ (Route::Group | Route::Unknown) => {
                 // Messages of an adapter are not limited: an unreliable one to a station that never
                 // answers would be lost, though the adapter waits for room on its way.
                 let port = self.ports.get_mut(&from.port);
-                if by_guest && !port.is_some_and(|port| port.may_flood(&frame, now)) {
-                    return;
-                }
-                let others: Vec<PortId> =
-                    self.ports.keys().copied().filter(|to| *to != from.port).collect();
-                for to in others {
-                    self.pass(from, to, frame.clone(), turn);
+                if !by_guest || port.is_some_and(|port| port.may_flood(&frame, now)) {
+                    let is_crowded = !origin.uplink && self.table.is_crowded(now);
+                    self.flood(from, &frame, (route == Route::Unknown).then_some(is_crowded), turn);
                 }
             }
+        }
+    }
+
+    /// Queues a frame at all other ports. One to an unknown address goes only to the ports behind
+    /// which it may be; `unknown` then says whether what a guest sends to an unknown address is
+    /// probably for a station behind an uplink.
+    fn flood(&mut self, from: Entry<'_>, frame: &Frame, unknown: Option<bool>, turn: &mut Turn) {
+        let to = frame.destination();
+        let may_have = |port: &Port| unknown.is_none_or(|is_crowded| port.may_have(to, is_crowded));
+        let others = self.ports.iter().filter(|(id, port)| **id != from.port && may_have(port));
+        for id in others.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.pass(from, id, frame.clone(), turn);
         }
     }
 

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`fairness`] | lines that always have frames, beside others |
+//! | [`unknown`] | frames to addresses that are not in the table |
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +26,7 @@ use crate::net::queue::SendQueue;
 use crate::net::turn::{FRAMES, TIME};
 
 mod fairness;
+mod unknown;
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -100,6 +102,25 @@ impl Line for Scripted {
     }
 
     fn close(&mut self) {}
+}
+
+/// The frames that arrive next on a line.
+type Arriving = Arc<Mutex<Vec<Frame>>>;
+
+/// Returns a line on which the frames of a list arrive.
+fn listed() -> (Arriving, Box<Scripted>) {
+    let arriving = Arriving::default();
+    let waiting = Arc::clone(&arriving);
+    (arriving, Scripted::line(move |frames, _| frames.append(&mut waiting.lock())))
+}
+
+/// Lets frames arrive on the line of a port, and waits until they are forwarded.
+fn arrive(switch: &mut Switch, at: &Arriving, frames: Vec<Vec<u8>>) {
+    at.lock().extend(frames.into_iter().map(|frame| Frame::new(frame).expect("a frame")));
+    // Workers serve network cards with pauses.
+    while !at.lock().is_empty() || switch.ports.values().any(Port::has_rest) {
+        switch.serve_wires(TIME);
+    }
 }
 
 fn frame(to: MacAddr, from: MacAddr, number: usize) -> Vec<u8> {

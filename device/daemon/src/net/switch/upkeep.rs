@@ -69,12 +69,17 @@ impl Switch {
         }
     }
 
-    /// Removes addresses that have not been seen for long from the table.
-    pub(super) fn age(&mut self) {
+    /// Removes addresses that have not been heard for long from the table. Returns whether more of
+    /// them are left for the next call.
+    pub(super) fn age(&mut self) -> bool {
         let now = Instant::now();
-        if now.saturating_duration_since(self.aged) >= AGE_PERIOD {
-            self.aged = now;
-            self.table.age(now);
+        if now.saturating_duration_since(self.aged) < AGE_PERIOD {
+            return false;
         }
+        let is_done = self.table.age(now);
+        if is_done {
+            self.aged = now;
+        }
+        !is_done
     }
 }
