@@ -10,7 +10,7 @@ use vrnic_abi::admin::{DeviceFeatures, Transport};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Attr;
 use vrnic_abi::{Qpn, doorbell, pci, regs};
-use vrnic_packet::{MacAddr, Mtu};
+use vrnic_packet::{MacAddr, Mtu, VlanMac};
 use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
@@ -224,14 +224,14 @@ impl<H: Host> Adapter<H> {
         Arc::clone(&self.tpt.read())
     }
 
-    /// Returns whether a MAC belongs to this adapter. Can be called from any thread.
+    /// Returns whether a MAC belongs to this adapter in its VLAN. Can be called from any thread.
     #[must_use]
-    pub fn has_address(&self, mac: MacAddr) -> bool {
-        self.network().has_address(mac)
+    pub fn has_address(&self, at: VlanMac) -> bool {
+        self.network().has_address(at)
     }
 
-    /// Returns whether the driver has named a MAC as one of its addresses, even if the MAC belongs
-    /// to another adapter. Can be called from any thread.
+    /// Returns whether the driver has named a MAC as one of its addresses in some VLAN, even if the
+    /// MAC belongs to another adapter. Can be called from any thread.
     #[must_use]
     pub fn claims(&self, mac: MacAddr) -> bool {
         self.network().claims(mac)

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use vrnic_abi::Qpn;
 use vrnic_abi::sq::MAX_FRAME;
 pub use vrnic_packet::frame::{Frame, Joint, SEGMENT_MIN};
-use vrnic_packet::{Headers, MacAddr};
+use vrnic_packet::{Headers, MacAddr, VlanMac};
 
 /// Maximum number of frames that wait for a worker. Further frames are lost.
 const INBOX: usize = 4096;
@@ -64,9 +64,9 @@ pub trait Uplink: fmt::Debug + Send + Sync {
     /// are dropped.
     fn room(&self, source: MacAddr) -> usize;
 
-    /// Returns whether a MAC belongs to another station than the adapter with the MAC `own`, or may
-    /// not be used by that adapter.
-    fn is_foreign(&self, _own: MacAddr, _mac: MacAddr) -> bool {
+    /// Returns whether a MAC in a VLAN belongs to another station than the adapter with the MAC
+    /// `own`, or may not be used by that adapter.
+    fn is_foreign(&self, _own: MacAddr, _at: VlanMac) -> bool {
         false
     }
 

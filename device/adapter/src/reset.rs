@@ -68,7 +68,7 @@ impl<H: Host> Adapter<H> {
         let responder = qp.responder.lock();
         let (route, qpn) = (responder.route, responder.source_qpn);
         drop(responder);
-        if let Some(peer) = route.and_then(|route| self.fabric().find(route.from, qpn)) {
+        if let Some(peer) = route.and_then(|route| self.fabric().find(route.sender(), qpn)) {
             let mut requester = peer.qp.requester.lock();
             requester.peer.take_if(|known| std::ptr::eq(&raw const *known.qp, qp));
         }

@@ -1,5 +1,7 @@
 //! Ethernet headers with at most one VLAN tag (IEEE 802.3, 802.1Q).
 
+use std::hash::{Hash, Hasher};
+
 use crate::mac::MacAddr;
 use crate::reader::{NoRoom, Reader, Short, Writer};
 
@@ -39,6 +41,18 @@ impl Ethernet {
         header_len(self.vlan)
     }
 
+    /// Returns the source in its VLAN.
+    #[must_use]
+    pub fn sender(&self) -> VlanMac {
+        VlanMac::tagged(self.source, self.vlan)
+    }
+
+    /// Returns the destination in its VLAN.
+    #[must_use]
+    pub fn receiver(&self) -> VlanMac {
+        VlanMac::tagged(self.destination, self.vlan)
+    }
+
     /// Reads the header of a frame. Also returns the type of its payload.
     ///
     /// # Errors
@@ -67,6 +81,32 @@ impl Ethernet {
             to.u16(vlan)?;
         }
         to.u16(kind.0)
+    }
+}
+
+/// An address in a VLAN, or in none. Each VLAN has stations of its own (IEEE 802.1Q, 8.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanMac {
+    /// The address.
+    pub mac: MacAddr,
+    /// The identifier of the VLAN.
+    pub vlan: Option<u16>,
+}
+
+impl VlanMac {
+    /// Returns the address in the VLAN of frames with this tag.
+    #[must_use]
+    pub fn tagged(mac: MacAddr, tag: Option<u16>) -> Self {
+        Self { mac, vlan: tag.and_then(vlan_of) }
+    }
+}
+
+/// Both are hashed as one number, because tables of addresses are looked up for each frame.
+impl Hash for VlanMac {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [a, b, c, d, e, f] = self.mac.0;
+        let [g, h] = self.vlan.unwrap_or_default().to_be_bytes();
+        state.write_u64(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
     }
 }
 

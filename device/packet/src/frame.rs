@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-use crate::ethernet::{EtherType, TAG_LEN};
+use crate::ethernet::{EtherType, TAG_LEN, VlanMac, vlan_of};
 use crate::mac::MacAddr;
 use crate::pool::Buffer;
 
@@ -259,6 +259,27 @@ impl Frame {
     pub fn destination(&self) -> MacAddr {
         MacAddr(self.bytes().first_chunk().copied().unwrap_or_default())
     }
+
+    /// Returns the source in its VLAN.
+    #[must_use]
+    pub fn sender(&self) -> VlanMac {
+        VlanMac { mac: self.source(), vlan: self.vlan() }
+    }
+
+    /// Returns the destination in its VLAN.
+    #[must_use]
+    pub fn receiver(&self) -> VlanMac {
+        VlanMac { mac: self.destination(), vlan: self.vlan() }
+    }
+
+    /// Returns the VLAN, if the frame is in one.
+    #[must_use]
+    pub fn vlan(&self) -> Option<u16> {
+        match self.bytes().get(12..16) {
+            Some(&[0x81, 0x00, high, low]) => vlan_of(u16::from_be_bytes([high, low])),
+            _ => None,
+        }
+    }
 }
 
 impl PartialEq for Frame {
@@ -278,6 +299,8 @@ impl fmt::Debug for Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ethernet::Ethernet;
+    use crate::reader::Writer;
 
     #[test]
     fn a_joined_frame_counts_as_those_that_it_stands_for() {
@@ -288,6 +311,20 @@ mod tests {
         let compact = frame.compact();
         assert_eq!((compact.footprint(), &compact), (404, &frame));
         assert_eq!(Frame::new(vec![0; 60]).count(), 1);
+    }
+
+    #[test]
+    fn the_stations_of_a_frame_are_those_of_its_header() {
+        let (destination, source) = (MacAddr([2; 6]), MacAddr([4; 6]));
+        for (tag, vlan) in [(None, None), (Some(0xe000), None), (Some(0xe007), Some(7))] {
+            let header = Ethernet { destination, source, vlan: tag };
+            let mut bytes = vec![0; header.header_len()];
+            header.write(EtherType::IPV6, &mut Writer::new(&mut bytes)).expect("room");
+            let frame = Frame::new(bytes);
+            assert_eq!((frame.sender(), frame.receiver()), (header.sender(), header.receiver()));
+            assert_eq!((frame.sender().mac, frame.vlan()), (source, vlan));
+        }
+        assert_eq!(Frame::new(vec![2; 13]).receiver(), VlanMac { mac: destination, vlan: None });
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub mod segments;
 pub mod time;
 pub mod toeplitz;
 
-pub use ethernet::{EtherType, Ethernet};
+pub use ethernet::{EtherType, Ethernet, VlanMac};
 pub use headers::Headers;
 pub use mac::MacAddr;
 pub use mtu::Mtu;

@@ -9,7 +9,7 @@ use vrnic_abi::qp::{AttrMask, GRH_LEN, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Opcode};
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::stats::Counter;
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
@@ -25,11 +25,17 @@ use crate::streams::ends::{MS, connected, open, stage};
 use crate::streams::pairs::Daemon;
 use crate::world::{Pair, World};
 
+mod outside;
+
 /// The index of the second address in each GID table.
 const SECOND: u16 = 1;
 /// Second addresses of guests.
 const M1: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const M2: [u8; 6] = [2, 0, 0, 0, 1, 2];
+
+const fn untagged(mac: [u8; 6]) -> VlanMac {
+    VlanMac { mac: MacAddr(mac), vlan: None }
+}
 
 /// Gives a guest a second address.
 fn name(guest: &Guest, mac: [u8; 6]) {
@@ -285,9 +291,9 @@ fn a_stream_has_only_an_address_of_its_adapter() {
     // It keeps its address until it ends.
     let connection = stream::connection(0, [M2, ga.mac()], stream::MSS);
     end.guest.open_connection(end.qpn, &connection).expect("a free address");
-    assert!(gb.adapter.has_address(MacAddr(M2)));
+    assert!(gb.adapter.has_address(untagged(M2)));
     gb.reset();
-    assert!(!gb.adapter.has_address(MacAddr(M2)));
+    assert!(!gb.adapter.has_address(untagged(M2)));
 }
 
 #[test]
@@ -345,7 +351,7 @@ fn an_iwarp_adapter_has_the_macs_that_its_driver_has_named() {
     let [ga, gb] = [1, 2].map(|number| world.guest(number));
     ga.adapter.set_transport(Transport::Iwarp);
     let set = |params: &SetGid| ga.command::<command::SetGid>(params);
-    let has = |mac| (ga.adapter.claims(MacAddr(mac)), ga.adapter.has_address(MacAddr(mac)));
+    let has = |mac| (ga.adapter.claims(MacAddr(mac)), ga.adapter.has_address(untagged(mac)));
     assert_eq!(has(M1), (false, false));
     for index in [SECOND, SECOND + 1] {
         set(&SetGid::of_mac(index, M1)).expect("a free MAC");
@@ -440,7 +446,7 @@ fn a_connection_moves_only_to_a_mac_of_its_adapter() {
     let unknown = ga.command::<command::MoveConnection>(&unknown);
     assert_eq!(unknown, refused(admin::Status::NotFound));
     // It keeps the last two MACs.
-    let has = |last: u8| ga.adapter.has_address(MacAddr([2, 0, 0, 0, 3, last]));
+    let has = |last: u8| ga.adapter.has_address(untagged([2, 0, 0, 0, 3, last]));
     for last in 1..=3 {
         assert!(!has(last));
         relocate(&end, [2, 0, 0, 0, 3, last], M2).expect("a free MAC");

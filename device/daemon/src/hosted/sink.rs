@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vrnic_adapter::ethernet::{Frame, Offered};
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 
 use super::adapter::HostedAdapter;
 use crate::net::port::{FrameSink, Vmm};
@@ -17,8 +17,8 @@ impl FrameSink for Arc<HostedAdapter> {
         self.failure.contain(|| self.adapter.offer(frame)).unwrap_or(Offered::Taken)
     }
 
-    fn has_address(&self, mac: MacAddr) -> bool {
-        self.failure.contain(|| self.adapter.has_address(mac)).unwrap_or(false)
+    fn has_address(&self, at: VlanMac) -> bool {
+        self.failure.contain(|| self.adapter.has_address(at)).unwrap_or(false)
     }
 
     fn claims(&self, mac: MacAddr) -> bool {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use vrnic_adapter::ethernet::{self, Joint};
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 
 /// Length of the shortest frame: an Ethernet header.
 pub const FRAME_MIN: usize = 14;
@@ -105,13 +105,13 @@ impl Frame {
     /// Returns the destination address.
     #[must_use]
     pub fn destination(&self) -> MacAddr {
-        self.address(0)
+        self.0.destination()
     }
 
     /// Returns the source address.
     #[must_use]
     pub fn source(&self) -> MacAddr {
-        self.address(6)
+        self.0.source()
     }
 
     /// Returns whether there is a VLAN tag (IEEE 802.1Q, customer's or service provider's).
@@ -120,9 +120,16 @@ impl Frame {
         matches!(self.bytes().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
     }
 
-    fn address(&self, offset: usize) -> MacAddr {
-        let bytes = self.bytes().get(offset..).and_then(|rest| rest.first_chunk());
-        MacAddr(bytes.copied().unwrap_or_default())
+    /// Returns the source in its VLAN.
+    #[must_use]
+    pub fn sender(&self) -> VlanMac {
+        self.0.sender()
+    }
+
+    /// Returns the destination in its VLAN.
+    #[must_use]
+    pub fn receiver(&self) -> VlanMac {
+        self.0.receiver()
     }
 }
 

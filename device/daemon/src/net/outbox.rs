@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
 use vrnic_control_api::source::SourceCheck;
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 use vrnic_roce::wire::build::FRAME_MAX;
 
 use super::account::Account;
@@ -220,11 +220,11 @@ impl Uplink for Outbox {
         lane.account.room(FRAME_MAX + OVERHEAD, now()).saturating_sub(waiting)
     }
 
-    fn is_foreign(&self, own: MacAddr, mac: MacAddr) -> bool {
+    fn is_foreign(&self, own: MacAddr, at: VlanMac) -> bool {
         let lanes = self.lanes.read();
         lanes.get(&own).is_none_or(|lane| {
             let Sender { port, source, .. } = lane.sender;
-            let place = self.places.port_of(mac);
+            let place = self.places.port_of(at);
             place.map_or(source == SourceCheck::Own, |place| place != port)
         })
     }

@@ -18,7 +18,7 @@ use vrnic_adapter::vlans::{NotMember, Vlans};
 use vrnic_control_api::port_view::Kind;
 use vrnic_control_api::source::SourceCheck;
 use vrnic_control_api::storm::StormLimit;
-use vrnic_packet::{MacAddr, Mtu};
+use vrnic_packet::{MacAddr, Mtu, VlanMac};
 
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
@@ -55,11 +55,12 @@ pub trait FrameSink: Send {
     /// of the adapter or a group as its destination.
     fn offer(&self, frame: ethernet::Frame) -> Offered;
 
-    /// Returns whether a MAC other than the adapter's own one also belongs to the adapter.
-    fn has_address(&self, mac: MacAddr) -> bool;
+    /// Returns whether a MAC other than the adapter's own one also belongs to the adapter, in its
+    /// VLAN.
+    fn has_address(&self, at: VlanMac) -> bool;
 
-    /// Returns whether the driver has named a MAC to the adapter, even if it belongs to another
-    /// one.
+    /// Returns whether the driver has named a MAC to the adapter, in whatever VLAN, even if it
+    /// belongs to another one.
     fn claims(&self, mac: MacAddr) -> bool;
 
     /// Returns the process that runs the adapter's guest, if a VMM is connected.
@@ -452,7 +453,7 @@ impl Port {
         let (count, total, destination) = (frame.count(), frame.total(), frame.destination());
         let is_group = destination.is_group();
         let is_own = self.setup.mac == Some(destination) || is_group;
-        if !is_own && !sink.has_address(destination) {
+        if !is_own && !sink.has_address(frame.receiver()) {
             if self.up && self.setup.line.is_some() {
                 sink.sniff(frame.as_ethernet());
             }
@@ -537,7 +538,8 @@ impl Port {
     }
 
     /// Returns whether the driver of the adapter behind the port has named an address.
-    fn has_named(&self, mac: MacAddr) -> bool {
+    #[must_use]
+    pub fn has_named(&self, mac: MacAddr) -> bool {
         self.setup.sink.as_ref().is_some_and(|sink| sink.claims(mac))
     }
 

@@ -187,7 +187,7 @@ impl Switch {
         }
         self.tick();
         self.follow_uplinks();
-        let ages = self.age();
+        let ages = self.age(Instant::now());
         self.keep_lent();
         let ticks = ages || self.table.lends() || self.ports.values().any(Port::wants_ticks);
         if ticks { TICK_INTERVAL } else { AGE_PERIOD }

@@ -1,13 +1,15 @@
-//! The switch's address table (IEEE 802.1Q, 8.8). Learnt entries age. The entries of configured
-//! adapters are bound to their ports, so that no guest can receive the frames of another one. Only
-//! another port of the same guest can use such an address for a time, as the cards of a bond do.
+//! The switch's address table (IEEE 802.1Q, 8.8). Learnt entries age, and each is for one VLAN, so
+//! that a guest in one VLAN has no effect on the stations of another one. The entries of configured
+//! adapters are bound to their ports in all VLANs, so that no guest can receive the frames of
+//! another one. Only another port of the same guest can use such an address for a time, as the
+//! cards of a bond do.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 
 use self::shares::Shares;
 
@@ -67,27 +69,12 @@ pub enum Route {
     Filter,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Entry {
-    Bound(Bound),
-    Learnt(Station),
-}
-
 /// An address that is bound to a port.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     owner: PortId,
     /// The port of its frames: the owner, or another port of the owner's guest.
     port: PortId,
-}
-
-impl Entry {
-    /// Returns the port of the frames to the address.
-    const fn port(self) -> PortId {
-        match self {
-            Self::Bound(Bound { port, .. }) | Self::Learnt(Station { port, .. }) => port,
-        }
-    }
 }
 
 /// A station that was heard.
@@ -116,20 +103,29 @@ impl Station {
 
 /// The ports of the addresses in the table, for threads that do not run the switch.
 #[derive(Debug, Default)]
-pub struct Places(RwLock<HashMap<MacAddr, PortId>>);
+pub struct Places(RwLock<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    bound: HashMap<MacAddr, PortId>,
+    learnt: HashMap<VlanMac, PortId>,
+}
 
 impl Places {
     /// Returns the port of an address.
     #[must_use]
-    pub fn port_of(&self, mac: MacAddr) -> Option<PortId> {
-        self.0.read().get(&mac).copied()
+    pub fn port_of(&self, at: VlanMac) -> Option<PortId> {
+        let known = self.0.read();
+        known.bound.get(&at.mac).or_else(|| known.learnt.get(&at)).copied()
     }
 }
 
 /// The port behind which each address is.
 #[derive(Debug, Default)]
 pub struct MacTable {
-    entries: HashMap<MacAddr, Entry>,
+    bound: HashMap<MacAddr, Bound>,
+    /// The stations whose addresses are not bound.
+    learnt: HashMap<VlanMac, Station>,
     /// The port of each entry.
     places: Arc<Places>,
     /// Addresses learnt from each port.
@@ -149,24 +145,23 @@ impl MacTable {
 
     /// Binds an address to a port.
     pub fn bind(&mut self, mac: MacAddr, port: PortId) {
-        self.forget(mac);
-        self.place(mac, Entry::Bound(Bound { owner: port, port }));
+        let heard: Vec<VlanMac> = self.learnt.keys().copied().filter(|at| at.mac == mac).collect();
+        heard.into_iter().for_each(|at| self.forget(at));
+        self.place_bound(mac, Bound { owner: port, port });
     }
 
     /// Removes an address that was bound to a port.
     pub fn unbind(&mut self, mac: MacAddr, port: PortId) {
         if self.owner(mac) == Some(port) {
-            self.forget(mac);
+            self.bound.remove(&mac);
+            self.places.0.write().bound.remove(&mac);
         }
     }
 
     /// Returns the port to which an address is bound.
     #[must_use]
     pub fn owner(&self, mac: MacAddr) -> Option<PortId> {
-        match self.entries.get(&mac) {
-            Some(Entry::Bound(bound)) => Some(bound.owner),
-            _ => None,
-        }
+        self.bound.get(&mac).map(|bound| bound.owner)
     }
 
     /// Gives the frames to an address that is bound to another port to this port, until a frame
@@ -174,15 +169,21 @@ impl MacTable {
     /// [`Self::keep_lent`] ends it. Both ports are of one guest.
     pub fn lend(&mut self, mac: MacAddr, port: PortId) {
         if let Some(owner) = self.owner(mac) {
-            self.place(mac, Entry::Bound(Bound { owner, port }));
+            self.place_bound(mac, Bound { owner, port });
             self.lent.insert(mac);
         }
     }
 
     /// Returns whether the frames to an address go to this port.
     #[must_use]
-    pub fn is_at(&self, mac: MacAddr, port: PortId) -> bool {
-        self.entries.get(&mac).is_some_and(|entry| entry.port() == port)
+    pub fn is_at(&self, at: VlanMac, port: PortId) -> bool {
+        self.port_of(at) == Some(port)
+    }
+
+    /// Returns the port of the frames to an address.
+    fn port_of(&self, at: VlanMac) -> Option<PortId> {
+        let bound = self.bound.get(&at.mac).map(|bound| bound.port);
+        bound.or_else(|| self.learnt.get(&at).map(|station| station.port))
     }
 
     /// Returns whether any address is lent.
@@ -195,60 +196,65 @@ impl MacTable {
     /// that they are lent to.
     pub fn keep_lent(&mut self, keep: impl Fn(PortId, PortId) -> bool) {
         let mut lent = std::mem::take(&mut self.lent);
-        lent.retain(|mac| match self.entries.get(mac) {
-            Some(Entry::Bound(Bound { owner, port })) if owner == port => false,
-            Some(Entry::Bound(Bound { owner, port })) if keep(*owner, *port) => true,
-            Some(Entry::Bound(Bound { owner, .. })) => {
+        lent.retain(|mac| match self.bound.get(mac) {
+            Some(Bound { owner, port }) if owner == port => false,
+            Some(Bound { owner, port }) if keep(*owner, *port) => true,
+            Some(Bound { owner, .. }) => {
                 let owner = *owner;
-                self.place(*mac, Entry::Bound(Bound { owner, port: owner }));
+                self.place_bound(*mac, Bound { owner, port: owner });
                 false
             }
-            _ => false,
+            None => false,
         });
         self.lent = lent;
     }
 
-    /// Records that `mac` has sent a frame.
-    pub fn learn(&mut self, mac: MacAddr, from: Origin, now: Instant) -> Verdict {
-        if mac.is_group() || mac.is_zero() {
+    /// Records that a station has sent a frame.
+    pub fn learn(&mut self, at: VlanMac, from: Origin, now: Instant) -> Verdict {
+        if at.mac.is_group() || at.mac.is_zero() {
             return Verdict::Forged;
         }
-        match self.entries.get_mut(&mac) {
-            Some(Entry::Bound(bound)) if bound.owner == from.port => {
+        match self.bound.get(&at.mac) {
+            Some(bound) if bound.owner != from.port => return Verdict::Forged,
+            Some(bound) => {
                 if bound.port != from.port && !from.adapter {
-                    self.bind(mac, from.port);
+                    self.place_bound(at.mac, Bound { owner: from.port, port: from.port });
                 }
-                Verdict::Accept
+                return Verdict::Accept;
             }
-            Some(Entry::Bound(_)) => Verdict::Forged,
-            Some(Entry::Learnt(station)) if station.port == from.port => {
+            None => {}
+        }
+        match self.learnt.get_mut(&at) {
+            Some(station) if station.port == from.port => {
                 station.heard = now;
                 if now.saturating_duration_since(station.placed) >= ORDER_STEP {
-                    station.placed = now;
-                    let place = self.shares.push(from.port, mac);
-                    self.shares.remove(from.port, std::mem::replace(&mut station.place, place));
+                    self.put_last(at, now);
                 }
-                Verdict::Accept
             }
-            Some(Entry::Learnt(station)) if !station.may_move(from, now) => Verdict::Forged,
-            Some(Entry::Learnt(station)) => {
-                let old = *station;
-                let first = old.taken_from.or(Some(old.port));
-                let taken_from = first.filter(|first| !from.uplink && *first != from.port);
-                self.forget(mac);
-                self.note(mac, from, taken_from, now);
-                Verdict::Accept
+            Some(station) if !station.may_move(from, now) => return Verdict::Forged,
+            Some(station) => {
+                let first = station.taken_from.unwrap_or(station.port);
+                let taken_from = Some(first).filter(|first| !from.uplink && *first != from.port);
+                self.forget(at);
+                self.note(at, from, taken_from, now);
             }
-            None => {
-                self.note(mac, from, None, now);
-                Verdict::Accept
-            }
+            None => self.note(at, from, None, now),
+        }
+        Verdict::Accept
+    }
+
+    /// Puts a station behind all others in the order of its port.
+    fn put_last(&mut self, at: VlanMac, now: Instant) {
+        if let Some(station) = self.learnt.get_mut(&at) {
+            station.placed = now;
+            let before = std::mem::replace(&mut station.place, self.shares.push(station.port, at));
+            self.shares.remove(station.port, before);
         }
     }
 
     /// Adds an address that was heard. If the share of its port is full, the address that was heard
     /// there longest ago makes room.
-    fn note(&mut self, mac: MacAddr, from: Origin, taken_from: Option<PortId>, now: Instant) {
+    fn note(&mut self, at: VlanMac, from: Origin, taken_from: Option<PortId>, now: Instant) {
         let capacity = if from.uplink { UPLINK_CAPACITY } else { GUEST_CAPACITY };
         if self.shares.len(from.port) >= capacity
             && let Some(oldest) = self.shares.first(from.port)
@@ -258,9 +264,10 @@ impl MacTable {
                 self.crowded = Some(now);
             }
         }
-        let place = self.shares.push(from.port, mac);
+        let place = self.shares.push(from.port, at);
         let station = Station { port: from.port, heard: now, taken_from, place, placed: now };
-        self.place(mac, Entry::Learnt(station));
+        self.learnt.insert(at, station);
+        self.places.0.write().learnt.insert(at, from.port);
     }
 
     /// Returns whether an address may be unknown although a station behind an uplink has sent with
@@ -270,52 +277,54 @@ impl MacTable {
         self.crowded.is_some_and(|last| now.saturating_duration_since(last) < AGEING)
     }
 
-    fn place(&mut self, mac: MacAddr, entry: Entry) {
-        self.entries.insert(mac, entry);
-        self.places.0.write().insert(mac, entry.port());
+    fn place_bound(&mut self, mac: MacAddr, bound: Bound) {
+        self.bound.insert(mac, bound);
+        self.places.0.write().bound.insert(mac, bound.port);
     }
 
-    fn forget(&mut self, mac: MacAddr) {
-        let Some(entry) = self.entries.remove(&mac) else { return };
-        self.places.0.write().remove(&mac);
-        if let Entry::Learnt(station) = entry {
-            self.shares.remove(station.port, station.place);
-        }
+    fn forget(&mut self, at: VlanMac) {
+        let Some(station) = self.learnt.remove(&at) else { return };
+        self.places.0.write().learnt.remove(&at);
+        self.shares.remove(station.port, station.place);
     }
 
-    /// Returns the destination of a frame from `port` to `mac`.
+    /// Returns the destination of a frame from `port`.
     #[must_use]
-    pub fn route(&self, mac: MacAddr, port: PortId) -> Route {
-        if mac.is_group() {
+    pub fn route(&self, to: VlanMac, port: PortId) -> Route {
+        if to.mac.is_group() {
             return Route::Group;
         }
-        match self.entries.get(&mac).map(|entry| entry.port()) {
+        match self.port_of(to) {
             Some(to) if to == port => Route::Filter,
             Some(to) => Route::Port(to),
             None => Route::Unknown,
         }
     }
 
-    /// Removes addresses that have sent no frame for [`AGEING`], but not many at once. Returns
-    /// whether none of them is left.
-    pub fn age(&mut self, now: Instant) -> bool {
+    /// Removes addresses that have sent no frame for [`AGEING`], but not many at once. Those stay
+    /// for which `keep` holds, with their port. Returns whether no other one is left.
+    pub fn age(&mut self, now: Instant, keep: impl Fn(PortId, MacAddr) -> bool) -> bool {
         let mut left = AGED_MAX;
         for port in self.shares.ports() {
-            while let Some(oldest) = self.shares.first(port).filter(|mac| self.is_old(*mac, now)) {
+            while let Some(oldest) = self.shares.first(port).filter(|at| self.is_old(*at, now)) {
                 if left == 0 {
                     return false;
                 }
                 left -= 1;
-                self.forget(oldest);
+                if keep(port, oldest.mac) {
+                    self.put_last(oldest, now);
+                } else {
+                    self.forget(oldest);
+                }
             }
         }
         true
     }
 
-    fn is_old(&self, mac: MacAddr, now: Instant) -> bool {
-        self.entries.get(&mac).is_some_and(|entry| match entry {
-            Entry::Bound(_) => false,
-            Entry::Learnt(station) => now.saturating_duration_since(station.heard) >= AGEING,
+    fn is_old(&self, at: VlanMac, now: Instant) -> bool {
+        self.learnt.get(&at).is_some_and(|station| {
+            let last = station.heard.max(station.placed);
+            now.saturating_duration_since(last) >= AGEING
         })
     }
 
@@ -323,6 +332,6 @@ impl MacTable {
     /// addresses of other ports that it has used back to them.
     pub fn flush(&mut self, port: PortId) {
         self.keep_lent(|_, lent_to| lent_to != port);
-        self.shares.take(port).for_each(|mac| self.forget(mac));
+        self.shares.take(port).for_each(|at| self.forget(at));
     }
 }

@@ -25,7 +25,7 @@ use vrnic_iwarp::mpa::start::Wishes;
 use vrnic_iwarp::stream::Config;
 use vrnic_iwarp::wire::start::CONTROL;
 use vrnic_packet::ethernet::vlan_of;
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::{MacAddr, Nanos, VlanMac};
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_tcp::context::{Tick, TimestampState};
 use vrnic_tcp::wire::frame;
@@ -131,17 +131,23 @@ pub(super) fn move_connection<H: Host>(
     if dmac.is_group() || dmac.is_zero() {
         return Err(bad(offset_of!(MoveConnection, dmac)));
     }
-    let address = adapter.fabric().claim(MacAddr(params.smac), &adapter.objects);
-    let address = address.ok_or(bad(offset_of!(MoveConnection, smac)))?;
-    if !address.is_own() {
-        return Err(Status::Busy.into());
-    }
     // A QP that gets a connection later has the MACs of the one that has it now.
     let from = match &qp.requester.lock().path {
         Path::Promised(promise) => promise.from(),
         _ => None,
     };
     let qp = from.map_or(qp, |from| from.qp);
+    let tag = match &qp.requester.lock().path {
+        Path::Stream(streaming) => streaming.ends.path.vlan,
+        Path::Toe(toe) => toe.ends.path.vlan,
+        _ => None,
+    };
+    let at = VlanMac::tagged(MacAddr(params.smac), tag);
+    let address = adapter.fabric().claim(at, &adapter.objects);
+    let address = address.ok_or(bad(offset_of!(MoveConnection, smac)))?;
+    if !address.is_own() {
+        return Err(Status::Busy.into());
+    }
     let mut requester = qp.requester.lock();
     let copied_from = requester.config.route.map(|route| route.from);
     let ends = match &mut requester.path {
@@ -176,13 +182,14 @@ fn claim<H: Host>(
     }
     let vlans = adapter.core().port.vlans();
     let path = path(flags, connection, vlans)?;
-    let address = adapter.fabric().claim(path.from, &adapter.objects);
+    let at = VlanMac::tagged(path.from, path.vlan);
+    let address = adapter.fabric().claim(at, &adapter.objects);
     let address = address.ok_or(bad(offset_of!(Connection, smac)))?;
     if !address.is_own() {
         return Err(Status::Busy.into());
     }
     let (local, remote) = (path.source, path.destination);
-    let vlan = path.vlan.and_then(vlan_of);
+    let vlan = at.vlan;
     let claim = adapter.objects.claims.claim(Tuple { vlan, local, remote }, qp.qpn)?;
     let now = adapter.host().now();
     let context = context(flags, connection, mss);

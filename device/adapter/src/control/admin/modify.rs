@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status, Transport};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State, Type};
-use vrnic_packet::MacAddr;
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -232,7 +231,6 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>, addressed: Option<Option<Route>>) {
     // It is looked up again when the next message is sent.
     requester.peer = None;
     requester.config = RequesterConfig {
-        dmac: MacAddr(attr.av.dmac),
         dest_qpn: attr.dest_qpn,
         route,
         mtu: attr.path_mtu,

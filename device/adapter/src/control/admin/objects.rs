@@ -13,6 +13,7 @@ use super::{Failure, Outcome, bad};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
+use crate::objects::addresses::in_vlan;
 use crate::objects::gids::GidEntry;
 use crate::objects::uar::Uar;
 use crate::objects::{Context, Pd, held, hold, release};
@@ -50,7 +51,8 @@ pub(super) fn set_gid<H: Host>(adapter: &Adapter<H>, params: &SetGid) -> Outcome
             let vlan = vlan.map_err(|NotMember| bad(offset_of!(SetGid, vlan)))?;
             let vlan = vlan.unwrap_or(NO_VLAN);
             let source = GidEntry { gid: params.gid, vlan, mac: MacAddr(params.smac) };
-            let address = adapter.fabric().claim(source.mac, &adapter.objects);
+            let at = in_vlan(source.mac, source.vlan);
+            let address = adapter.fabric().claim(at, &adapter.objects);
             gids.set(index, source, address.ok_or(bad(offset_of!(SetGid, smac)))?);
         }
         _ => return Err(bad(offset_of!(SetGid, valid))),

@@ -191,7 +191,7 @@ fn meet<'a, H: Host>(
     let is_peer = peer.qp.kind == qp.kind.peer()
         && responder.source_qpn == qp.qpn
         && responder.route == config.route
-        && config.route.is_some_and(|route| network.has_address(route.from))
+        && config.route.is_some_and(|route| network.has_address(route.sender()))
         // A message of an unreliable connection may begin with any PSN (IBTA volume 1, 9.8.2.2).
         && (qp.kind == Type::Uc || responder.first_psn == config.first_psn);
     is_peer.then(|| {
@@ -232,6 +232,6 @@ fn take_peer<H: Host>(network: Network<'_, H>, requester: &mut Requester<H>) -> 
     {
         return Some(peer);
     }
-    let RequesterConfig { dmac, dest_qpn, .. } = requester.config;
-    network.fabric.find(dmac, dest_qpn)
+    let RequesterConfig { dest_qpn, route, .. } = requester.config;
+    network.fabric.find(route?.receiver(), dest_qpn)
 }

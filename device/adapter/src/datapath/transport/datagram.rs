@@ -35,6 +35,7 @@ use crate::host::Host;
 use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
 use crate::network_header::{self, NetworkHeader};
+use crate::objects::addresses::in_vlan;
 use crate::objects::completion::{Origin, WrError};
 use crate::objects::gids::GidEntry;
 use crate::objects::multicast::is_group;
@@ -201,7 +202,7 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
                 delivery.to_one(peer)
             }
             Target::Packets(path) => {
-                let station = path.ethernet.destination;
+                let station = path.ethernet.receiver();
                 let room = network.fabric.room(here.core.mac(), station);
                 if room > 0 { leave(path) } else { Sent::Later }
             }
@@ -235,7 +236,7 @@ fn find<H: Host>(network: Network<'_, H>, from: Qpn, to: &DatagramSeg) -> Option
         let outside =
             network.fabric.has_uplink().then(|| datagrams::way(network, from, to)).flatten();
         Target::Group(None, outside)
-    } else if network.fabric.needs_packets(MacAddr(to.av.dmac)) {
+    } else if network.fabric.needs_packets(in_vlan(MacAddr(to.av.dmac), source.vlan)) {
         // A packet has room for 24 bits, and the largest number stands for a group.
         if to.dest_qpn.get() >= MULTICAST_QPN {
             return None;
@@ -250,7 +251,7 @@ fn find<H: Host>(network: Network<'_, H>, from: Qpn, to: &DatagramSeg) -> Option
 
 /// Returns the QP behind a station.
 fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
-    let peer = network.fabric.station(MacAddr(to.av.dmac))?;
+    let peer = network.fabric.station(in_vlan(MacAddr(to.av.dmac), vlan))?;
     if !peer.gids.has(&GidEntry { gid: to.av.dgid, vlan, mac: MacAddr(to.av.dmac) }) {
         return None;
     }

@@ -21,7 +21,7 @@ use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
 use vrnic_faults::{Rules, Site};
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 
 /// The network of a daemon for its adapters: the other adapters, and the uplink to stations
 /// outside.
@@ -75,16 +75,16 @@ impl<'a, H: Host> Network<'a, H> {
         outbox.clear();
     }
 
-    /// Returns whether a MAC belongs to the adapter. A QP may have been connected with one that the
-    /// adapter has lost since.
+    /// Returns whether a MAC belongs to the adapter in a VLAN. A QP may have been connected with one
+    /// that the adapter has lost since.
     #[inline]
-    pub(crate) fn has_address(&self, mac: MacAddr) -> bool {
+    pub(crate) fn has_address(&self, at: VlanMac) -> bool {
         let core = self.core();
-        let claims = || self.fabric.station(mac).is_some_and(|it| Arc::ptr_eq(it.core(), core));
-        mac == core.mac() || claims()
+        let claims = || self.fabric.station(at).is_some_and(|it| Arc::ptr_eq(it.core(), core));
+        at.mac == core.mac() || claims()
     }
 
-    /// Returns whether the adapter has named a MAC as one of its addresses.
+    /// Returns whether the adapter has named a MAC as one of its addresses in some VLAN.
     pub(crate) fn claims(&self, mac: MacAddr) -> bool {
         self.fabric.addresses.is_claimed_by(self.own, mac)
     }
@@ -94,7 +94,7 @@ impl<'a, H: Host> Network<'a, H> {
     /// of raw packets.
     pub(crate) fn transmit(&self, qpn: Qpn, frames: &mut Vec<Frame>) -> u64 {
         let core = self.core();
-        if !frames.first().is_none_or(|first| self.has_address(first.source())) {
+        if !frames.first().is_none_or(|first| self.has_address(first.sender())) {
             core.stats().add(Counter::TxRoceDiscards, frames.len() as u64);
             frames.clear();
             return 0;
@@ -164,23 +164,23 @@ impl<H: Host> Fabric<H> {
         self.addresses.uplink().is_some()
     }
 
-    /// Returns whether the station with this MAC is reached by packets instead of by a copy:
+    /// Returns whether the station at this address is reached by packets instead of by a copy:
     /// because it is outside, or because its adapter has no driver, so that the station may have a
     /// software device.
     #[must_use]
-    pub fn needs_packets(&self, mac: MacAddr) -> bool {
+    pub fn needs_packets(&self, at: VlanMac) -> bool {
         self.packets_only.load(Ordering::Relaxed)
-            || (self.addresses.uplink().is_some() && !self.has_driver(mac))
+            || (self.addresses.uplink().is_some() && !self.has_driver(at))
     }
 
-    /// Returns whether the station with this MAC is an adapter of this daemon that a driver uses.
-    pub(crate) fn has_driver(&self, mac: MacAddr) -> bool {
-        self.station(mac).is_some_and(|station| station.core().is_enabled())
+    /// Returns whether the station at this address is an adapter of this daemon that a driver uses.
+    pub(crate) fn has_driver(&self, at: VlanMac) -> bool {
+        self.station(at).is_some_and(|station| station.core().is_enabled())
     }
 
     /// Returns approximately how many frames the adapter with the MAC `source` can send to the
     /// station `to` before some are dropped.
-    pub(crate) fn room(&self, source: MacAddr, to: MacAddr) -> usize {
+    pub(crate) fn room(&self, source: MacAddr, to: VlanMac) -> usize {
         match (self.station(to), self.addresses.uplink()) {
             (Some(station), _) => station.core().frame_room(),
             (None, Some(uplink)) => uplink.room(source),
@@ -190,7 +190,7 @@ impl<H: Host> Fabric<H> {
 
     /// Returns approximately how many frames of the adapter with the MAC `source` have room both at
     /// the station `to`, if it is in this daemon, and on the way outside.
-    pub(crate) fn room_by_all_ways(&self, source: MacAddr, to: MacAddr) -> usize {
+    pub(crate) fn room_by_all_ways(&self, source: MacAddr, to: VlanMac) -> usize {
         let uplink = self.addresses.uplink().map_or(usize::MAX, |uplink| uplink.room(source));
         let station = self.station(to).map_or(usize::MAX, |it| it.core().frame_room());
         uplink.min(station)
@@ -223,8 +223,8 @@ impl<H: Host> Fabric<H> {
             if frame.is_for_switch() {
                 return true;
             }
-            let to = frame.destination();
-            if last.as_ref().is_none_or(|(mac, _)| *mac != to) {
+            let to = frame.receiver();
+            if last.as_ref().is_none_or(|(at, _)| *at != to) {
                 last = Some((to, self.station(to)));
             }
             let Some((_, Some(station))) = &last else { return true };
@@ -247,16 +247,16 @@ impl<H: Host> Fabric<H> {
     fn count_lost(&self, source: MacAddr, frames: &[Frame]) {
         let lost: usize = frames.iter().filter(|it| it.is_composed()).map(Frame::count).sum();
         if lost > 0
-            && let Some(sender) = self.station(source)
+            && let Some(sender) = self.addresses.with_own(source)
         {
             sender.core().stats().add(Counter::TxRoceDiscards, lost as u64);
         }
     }
 
-    /// Returns the objects of the adapter to which this MAC belongs.
+    /// Returns the objects of the adapter to which this MAC belongs in its VLAN.
     #[must_use]
-    pub fn station(&self, mac: MacAddr) -> Option<Arc<Objects<H>>> {
-        self.addresses.owner(mac)
+    pub fn station(&self, at: VlanMac) -> Option<Arc<Objects<H>>> {
+        self.addresses.owner(at)
     }
 
     /// Returns the objects of the first adapter whose own MAC is within this lower bound.
@@ -265,9 +265,9 @@ impl<H: Host> Fabric<H> {
         self.addresses.next(from)
     }
 
-    /// Claims a MAC for an adapter. Returns `None` if no station can have this MAC.
-    pub(crate) fn claim(&self, mac: MacAddr, station: &Arc<Objects<H>>) -> Option<Address<H>> {
-        self.addresses.claim(mac, station)
+    /// Claims a MAC in a VLAN for an adapter. Returns `None` if no station can have this MAC.
+    pub(crate) fn claim(&self, at: VlanMac, station: &Arc<Objects<H>>) -> Option<Address<H>> {
+        self.addresses.claim(at, station)
     }
 
     /// Returns the position of a QP that joins a multicast group, in the order of joining.
@@ -280,10 +280,10 @@ impl<H: Host> Fabric<H> {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// Returns the QP `qpn` of the adapter to which this MAC belongs.
+    /// Returns the QP `qpn` of the adapter to which this MAC belongs in its VLAN.
     #[must_use]
-    pub fn find(&self, mac: MacAddr, qpn: Qpn) -> Option<Peer<H>> {
-        let station = self.station(mac)?;
+    pub fn find(&self, at: VlanMac, qpn: Qpn) -> Option<Peer<H>> {
+        let station = self.station(at)?;
         let qp = station.qp(qpn)?;
         Some(Peer { core: Arc::clone(station.core()), qp })
     }

@@ -1,7 +1,7 @@
 //! The segments of TCP connections, whether these carry messages or bytes: those that arrive, and
 //! those that a turn sends.
 
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::{Nanos, VlanMac};
 use vrnic_tcp::connection::Transmit;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
@@ -46,7 +46,7 @@ pub(super) fn are_for<H: Host>(
 /// has no room. Returns the time of the next try if segments may be left.
 pub(super) fn send_all<H: Host>(
     network: Network<'_, H>,
-    to: MacAddr,
+    to: VlanMac,
     slice: &Slice<'_, H>,
     now: Nanos,
     mut send: impl FnMut() -> Option<Transmit>,

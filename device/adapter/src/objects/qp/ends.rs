@@ -1,7 +1,7 @@
 //! The two ends of a TCP connection of a QP, below TCP: addresses, and the claims to them.
 
 use vrnic_abi::Qpn;
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::{MacAddr, Nanos, VlanMac};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Connection, Source, StreamPos, Undone};
@@ -33,6 +33,11 @@ impl<H: Host> Ends<H> {
     /// Creates the ends of a connection whose frames and whose MAC have been claimed.
     pub(crate) const fn new(path: Path, mss: u16, claim: Claim, address: Address<H>) -> Self {
         Self { path, mss, id: 0, claim: Some(claim), address: Some(address), former: None }
+    }
+
+    /// Returns the MAC to which frames are sent, in their VLAN.
+    pub(crate) fn next_hop(&self) -> VlanMac {
+        VlanMac::tagged(self.path.to, self.path.vlan)
     }
 
     /// Returns whether frames between these addresses are for this connection.

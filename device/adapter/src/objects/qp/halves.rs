@@ -9,7 +9,7 @@ use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::{MacAddr, Nanos, VlanMac};
 use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
@@ -76,7 +76,7 @@ pub struct Requester<H: Host> {
     /// The READs that were posted together.
     pub posted_reads: PostedReads,
     /// The station at which the raw packet in progress has found no room.
-    pub no_room_to: Option<MacAddr>,
+    pub no_room_to: Option<VlanMac>,
     /// Its number among all halves. A reset assigns a new one.
     life: u32,
 }
@@ -209,8 +209,6 @@ pub enum Readers {
 /// Attributes of the sending half.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequesterConfig {
-    /// MAC of the peer's port.
-    pub dmac: MacAddr,
     /// The peer's QP.
     pub dest_qpn: Qpn,
     /// The route to the peer, if the addresses are usable.

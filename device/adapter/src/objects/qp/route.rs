@@ -1,7 +1,9 @@
 //! The addresses of the packets of a connection.
 
-use vrnic_packet::MacAddr;
 use vrnic_packet::ip::Addresses;
+use vrnic_packet::{MacAddr, VlanMac};
+
+use crate::objects::addresses::in_vlan;
 
 /// The addresses of the packets of one direction of a connection. Messages that are copied have
 /// them too: a peer accepts only messages of the route that it expects, as it accepts only such
@@ -19,6 +21,16 @@ pub struct Route {
 }
 
 impl Route {
+    /// Returns the sender in its VLAN.
+    pub(crate) fn sender(&self) -> VlanMac {
+        in_vlan(self.from, self.vlan)
+    }
+
+    /// Returns the receiver in its VLAN.
+    pub(crate) fn receiver(&self) -> VlanMac {
+        in_vlan(self.to, self.vlan)
+    }
+
     /// Returns the route of the opposite direction.
     #[must_use]
     pub const fn reversed(&self) -> Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use vrnic_adapter::ethernet::{self, Offered};
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 
 use super::{FrameSink, Vmm};
 
@@ -49,12 +49,12 @@ impl FrameSink for FakeSink {
         (self.offer)(frame)
     }
 
-    fn has_address(&self, mac: MacAddr) -> bool {
-        self.claimed == Some(mac)
+    fn has_address(&self, at: VlanMac) -> bool {
+        self.claims(at.mac)
     }
 
     fn claims(&self, mac: MacAddr) -> bool {
-        self.has_address(mac)
+        self.claimed == Some(mac)
     }
 
     fn vmm(&self) -> Option<Vmm> {

@@ -92,9 +92,9 @@ impl Switch {
         // The same limits hold for frames of a program by its adapter and by its network card.
         let by_guest = by_line || frame.is_composed();
         let may_send = port.may_send(frame.source(), by_guest)
-            && self.table.learn(frame.source(), origin, now) == Verdict::Accept;
+            && self.table.learn(frame.sender(), origin, now) == Verdict::Accept;
         let is_lent = !may_send && self.may_borrow(frame.source(), port);
-        let has = is_lent && self.table.is_at(frame.source(), from.port);
+        let has = is_lent && self.table.is_at(frame.sender(), from.port);
         if !may_send && !(is_lent && (by_line || has)) {
             return port.forged(&frame);
         }
@@ -105,7 +105,7 @@ impl Switch {
         if is_lent && !has {
             self.table.lend(frame.source(), from.port);
         }
-        match self.table.route(frame.destination(), from.port) {
+        match self.table.route(frame.receiver(), from.port) {
             // A station behind the network card of the adapter's guest, or the card itself.
             Route::Filter if !by_line && (!is_own || by_guest) => {
                 self.pass(from, from.port, frame, turn)

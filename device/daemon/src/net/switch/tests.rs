@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`fairness`] | lines that always have frames, beside others |
+//! | [`stations`] | the stations that the switch knows |
 //! | [`unknown`] | frames to addresses that are not in the table |
 
 use std::io;
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use vrnic_adapter::ethernet::{Offered, Uplink};
 use vrnic_control_api::port_view::Kind;
 use vrnic_control_api::storm::StormLimit;
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, VlanMac};
 
 use super::*;
 use crate::net::frame::Frame;
@@ -26,6 +27,7 @@ use crate::net::queue::SendQueue;
 use crate::net::turn::{FRAMES, TIME};
 
 mod fairness;
+mod stations;
 mod unknown;
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -121,6 +123,10 @@ fn arrive(switch: &mut Switch, at: &Arriving, frames: Vec<Vec<u8>>) {
     while !at.lock().is_empty() || switch.ports.values().any(Port::has_rest) {
         switch.serve_wires(TIME);
     }
+}
+
+const fn untagged(mac: MacAddr) -> VlanMac {
+    VlanMac { mac, vlan: None }
 }
 
 fn frame(to: MacAddr, from: MacAddr, number: usize) -> Vec<u8> {
@@ -367,10 +373,10 @@ fn an_address_is_not_lent_to_another_guest() {
         switch.serve(&[]);
     };
     send(&mut switch);
-    assert_eq!((forged(), switch.table.is_at(A, 1)), (0, true));
+    assert_eq!((forged(), switch.table.is_at(untagged(A), 1)), (0, true));
     vmms[0].store(8, Ordering::Relaxed);
     switch.serve(&[]);
-    assert!(switch.table.is_at(A, 0), "its owner has it back");
+    assert!(switch.table.is_at(untagged(A), 0), "its owner has it back");
     send(&mut switch);
-    assert_eq!((forged(), switch.table.is_at(A, 0)), (1, true));
+    assert_eq!((forged(), switch.table.is_at(untagged(A), 0)), (1, true));
 }

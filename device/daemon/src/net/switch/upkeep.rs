@@ -69,14 +69,16 @@ impl Switch {
         }
     }
 
-    /// Removes addresses that have not been heard for long from the table. Returns whether more of
-    /// them are left for the next call.
-    pub(super) fn age(&mut self) -> bool {
-        let now = Instant::now();
+    /// Removes addresses that have not been heard for long from the table. An adapter may use an
+    /// address that it has named although no frame with it has come by its port, because messages
+    /// are copied. Returns whether more addresses are left for the next call.
+    pub(super) fn age(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.aged) < AGE_PERIOD {
             return false;
         }
-        let is_done = self.table.age(now);
+        let ports = &self.ports;
+        let is_named = |port, mac| ports.get(&port).is_some_and(|port| port.has_named(mac));
+        let is_done = self.table.age(now, is_named);
         if is_done {
             self.aged = now;
         }

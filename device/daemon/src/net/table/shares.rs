@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use vrnic_packet::MacAddr;
+use vrnic_packet::VlanMac;
 
 use super::PortId;
 
@@ -10,16 +10,16 @@ use super::PortId;
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     /// The addresses of each port by their place. No port has none.
-    ports: HashMap<PortId, BTreeMap<u64, MacAddr>>,
+    ports: HashMap<PortId, BTreeMap<u64, VlanMac>>,
     /// The number of places that were given so far.
     places: u64,
 }
 
 impl Shares {
     /// Adds an address behind all others of a port. Returns its place.
-    pub(super) fn push(&mut self, port: PortId, mac: MacAddr) -> u64 {
+    pub(super) fn push(&mut self, port: PortId, at: VlanMac) -> u64 {
         self.places += 1;
-        self.ports.entry(port).or_default().insert(self.places, mac);
+        self.ports.entry(port).or_default().insert(self.places, at);
         self.places
     }
 
@@ -34,7 +34,7 @@ impl Shares {
     }
 
     /// Removes all addresses of a port, and returns them.
-    pub(super) fn take(&mut self, port: PortId) -> impl Iterator<Item = MacAddr> + use<> {
+    pub(super) fn take(&mut self, port: PortId) -> impl Iterator<Item = VlanMac> + use<> {
         self.ports.remove(&port).into_iter().flat_map(BTreeMap::into_values)
     }
 
@@ -44,8 +44,8 @@ impl Shares {
     }
 
     /// Returns the first address of a port.
-    pub(super) fn first(&self, port: PortId) -> Option<MacAddr> {
-        self.ports.get(&port)?.first_key_value().map(|(_, mac)| *mac)
+    pub(super) fn first(&self, port: PortId) -> Option<VlanMac> {
+        self.ports.get(&port)?.first_key_value().map(|(_, at)| *at)
     }
 
     /// Returns the ports that have addresses.

@@ -76,18 +76,18 @@ pub(crate) fn connect<H: Host>(
     if new_path && path.is_none() {
         return Err(Refused::Path);
     }
+    let to = path.as_ref().map(|path| path.ethernet.receiver());
+    let needs_packets = || to.is_some_and(|to| network.fabric.needs_packets(to));
     let way = path.map(|path| {
         let addresses = Some(path.network.addresses);
         Way { path, admission: Admission { transport, pkey: DEFAULT_PKEY, addresses } }
     });
     let by_packets = matches!(qp.requester.lock().path, Path::Packets(_));
     match (change.from, change.to) {
-        (State::Init, State::Rtr) if network.fabric.needs_packets(MacAddr(attr.av.dmac)) => {
-            begin(network, qp, modified, way)
-        }
+        (State::Init, State::Rtr) if needs_packets() => begin(network, qp, modified, way),
         (State::Rtr | State::Sqe, State::Rts) if by_packets => begin(network, qp, modified, way),
         (State::Sqd, _) => {
-            if new_path && network.fabric.needs_packets(MacAddr(attr.av.dmac)) != by_packets {
+            if new_path && needs_packets() != by_packets {
                 return Err(Refused::Path);
             }
             change_in_sqd(qp, attr, way.filter(|_| new_path))

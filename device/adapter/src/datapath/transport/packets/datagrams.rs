@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use vrnic_abi::qp::NO_VLAN;
 use vrnic_abi::sq::{DatagramSeg, Flags};
-use vrnic_packet::MacAddr;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
 use vrnic_roce::datagram::{self, Incoming, Outgoing, network_header};
@@ -88,7 +87,7 @@ pub(crate) fn show<H: Host>(
     if build(here, &path, datagram, &mut outbox).is_err() {
         return;
     }
-    let station = network.fabric.station(MacAddr(to.av.dmac));
+    let station = network.fabric.station(path.ethernet.receiver());
     let receiver = station.as_ref().map(|station| station.core().name());
     for frame in outbox {
         watcher.datagram(network.core().name(), receiver, frame);
@@ -156,7 +155,7 @@ pub(super) fn receive_by_group<H: Host>(
     if !network.own.gids.has_vlan(vlan(parsed)) {
         return Err(Discard::Address);
     }
-    if network.fabric.has_driver(parsed.ethernet.source) {
+    if network.fabric.has_driver(parsed.ethernet.sender()) {
         return Ok(());
     }
     let group = gid(parsed.network.addresses.destination());

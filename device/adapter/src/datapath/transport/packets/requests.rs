@@ -66,7 +66,7 @@ pub(super) fn admit<H: Host>(
 ) -> Result<(), Discard> {
     let (own, from) = (&way.path.ethernet, &parsed.ethernet);
     let id = |tag: Option<u16>| tag.and_then(vlan_of);
-    let is_function = || network.fabric.station(from.source).is_some();
+    let is_function = || network.fabric.station(from.sender()).is_some();
     let is_for_qp = id(own.vlan) == id(from.vlan) && from.destination == own.source;
     if !is_for_qp || from.source != own.destination && is_function() {
         return Err(Discard::Address);

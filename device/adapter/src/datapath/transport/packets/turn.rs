@@ -113,7 +113,7 @@ pub(crate) fn run<H: Host>(
 
 /// Returns approximately how many frames can be sent to a destination before some are dropped.
 fn room<H: Host>(network: Network<'_, H>, way: &Way) -> usize {
-    network.fabric.room(network.core().mac(), way.path.ethernet.destination)
+    network.fabric.room(network.core().mac(), way.path.ethernet.receiver())
 }
 
 impl<H: Host> Sending<'_, '_, H> {

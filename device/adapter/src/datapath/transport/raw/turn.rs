@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use vrnic_abi::sq::Opcode;
-use vrnic_packet::MacAddr;
+use vrnic_packet::VlanMac;
 
 use super::compose::compose;
 use crate::datapath::complete::Completer;
@@ -44,7 +44,7 @@ struct RawTurn<'a, 't, H: Host> {
 /// The number of frames for which a station has room.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    to: MacAddr,
+    to: VlanMac,
     frames: usize,
 }
 
@@ -119,7 +119,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
             (frames + frame.count(), bytes + frame.total() as u64)
         });
         let Some(first) = self.outbox.fresh.first() else { return Sent::Done };
-        let (source, to) = (first.source(), first.destination());
+        let (source, to) = (first.sender(), first.receiver());
         if !self.has_room(to, frames) {
             self.requester.no_room_to = Some(to);
             return Sent::Later;
@@ -133,7 +133,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
 
     /// Returns whether there is room for frames to a station. The room of this number of frames is
     /// then taken.
-    fn has_room(&mut self, to: MacAddr, frames: usize) -> bool {
+    fn has_room(&mut self, to: VlanMac, frames: usize) -> bool {
         let known = self.room.filter(|room| room.to == to && room.frames >= frames.max(1));
         let room = known.map_or_else(
             || {
@@ -148,9 +148,9 @@ impl<H: Host> RawTurn<'_, '_, H> {
     }
 
     /// Prepares the frames of the entry, which have this source, for the network.
-    fn leave(&mut self, source: MacAddr) {
+    fn leave(&mut self, source: VlanMac) {
         let (own, core) = (self.network.own, self.here.core);
-        let is_own = source == core.mac() || self.network.has_address(source);
+        let is_own = source.mac == core.mac() || self.network.has_address(source);
         let vlans = core.port.vlans();
         let is_direct = is_own && *vlans == Vlans::All;
         let (mut lost, mut copies) = (0, 0);

@@ -17,8 +17,7 @@ use vrnic_iwarp::stream::close::State as StreamState;
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 use vrnic_iwarp::wire::terminate::Cause;
-use vrnic_packet::ethernet::vlan_of;
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::Path as TcpPath;
@@ -114,7 +113,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Decides whether the two ends are paired. Returns `None` if that cannot be known yet.
     fn decide(&mut self) -> Option<Pairing<H>> {
-        let (fabric, to) = (self.network.fabric, self.streaming.ends.path.to);
+        let (fabric, to) = (self.network.fabric, self.streaming.ends.next_hop());
         let open = match self.streaming.life.stage() {
             Stage::Opening => false,
             Stage::Open => true,
@@ -153,9 +152,10 @@ impl<H: Host> Sending<'_, H> {
 
     /// Returns the QP of this daemon that has the other end of the connection.
     fn other_end(&self) -> Option<Peer<H>> {
-        let TcpPath { to, vlan, source, destination, .. } = self.streaming.ends.path;
+        let TcpPath { source, destination, .. } = self.streaming.ends.path;
+        let to = self.streaming.ends.next_hop();
         let station = self.network.fabric.station(to)?;
-        let vlan = vlan.and_then(vlan_of);
+        let vlan = to.vlan;
         let tuple = Tuple { vlan, local: destination, remote: source };
         let qp = station.qp(station.claims.find(&tuple)?)?;
         let other = !std::ptr::eq(&raw const *qp, &raw const **self.qp);
@@ -207,7 +207,6 @@ impl<H: Host> Sending<'_, H> {
         attr.timeout = 0;
         attr.path_mtu = self.streaming.path_mtu().code();
         let config = &mut self.requester.config;
-        config.dmac = MacAddr(attr.av.dmac);
         config.dest_qpn = attr.dest_qpn;
         config.route = route;
         config.mtu = attr.path_mtu;

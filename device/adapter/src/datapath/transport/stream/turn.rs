@@ -284,7 +284,7 @@ impl<H: Host> Sending<'_, H> {
         let joins = self.network.fabric.joins() && self.streaming.ends.path.vlan.is_none();
         self.streaming.mark_used();
         let mut joiner = Joiner::new(joins);
-        let (network, to, slice) = (self.network, self.streaming.ends.path.to, self.slice);
+        let (network, to, slice) = (self.network, self.streaming.ends.next_hop(), self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
         let Streaming { ends, outbox, moves, .. } = &mut *self.streaming;
         outbox.extend(joiner.finish(&ends.path, &mut ends.id));

@@ -206,7 +206,7 @@ impl<H: Host> ToeTurn<'_, H> {
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
         let joins = self.network.fabric.joins() && self.toe.ends.path.vlan.is_none();
         let mut joiner = Joiner::new(joins);
-        let (network, to, slice) = (self.network, self.toe.ends.path.to, self.slice);
+        let (network, to, slice) = (self.network, self.toe.ends.next_hop(), self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
         let Toe { ends, outbox, .. } = &mut *self.toe;
         outbox.extend(joiner.finish(&ends.path, &mut ends.id));
