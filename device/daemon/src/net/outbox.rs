@@ -124,24 +124,47 @@ impl Outbox {
             return false;
         }
         self.attendance.take();
+        let _end = Ending(self);
         let (mut any, mut more) = (false, true);
         while more && let Some(lane) = self.pop_ready() {
             any = true;
             lane.take(space);
-            more = each(lane.sender.port, &lane.account, space);
-            if lane.put_back(space) {
-                self.ready.lock().push_back(lane);
-            }
-        }
-        let left = !self.ready.lock().is_empty();
-        if left && self.attendance.post() {
-            self.bell.step();
+            let taken = Taken { outbox: self, lane, space };
+            more = each(taken.lane.sender.port, &taken.lane.account, taken.space);
         }
         any
     }
 
     fn pop_ready(&self) -> Option<Arc<Lane>> {
         self.ready.lock().pop_front()
+    }
+}
+
+/// Posts again, when it is dropped, if frames wait.
+struct Ending<'a>(&'a Outbox);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let left = !self.0.ready.lock().is_empty();
+        if left && self.0.attendance.post() {
+            self.0.bell.step();
+        }
+    }
+}
+
+/// A lane whose first frames are being forwarded. When it is dropped, those that are left go back,
+/// also if the switch has panicked.
+struct Taken<'a> {
+    outbox: &'a Outbox,
+    lane: Arc<Lane>,
+    space: &'a mut VecDeque<ethernet::Frame>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.lane.put_back(self.space) {
+            self.outbox.ready.lock().push_back(Arc::clone(&self.lane));
+        }
     }
 }
 
@@ -236,6 +259,7 @@ impl Uplink for Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
     use vrnic_control_api::port_view::Kind;
@@ -353,6 +377,31 @@ mod tests {
             outbox.send(MAC, &mut self::frames(1, 60));
             false
         });
+        assert!(bell.wait(Duration::ZERO));
+        assert_eq!(take(&outbox, 99), [7]);
+    }
+
+    /// The frame for which the switch panicked is lost.
+    #[test]
+    fn a_panic_of_the_switch_ends_no_lane() {
+        let (outbox, bell, status) = outbox();
+        const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+        outbox.add(OTHER, Sender { port: 8, status, source: SourceCheck::Strict });
+        for mac in [MAC, OTHER] {
+            outbox.send(mac, &mut frames(3, 60));
+        }
+        bell.take();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            outbox.take(&mut VecDeque::new(), |_, _, frames| {
+                frames.pop_front();
+                panic!("a fault");
+            })
+        }));
+        assert!(panicked.is_err());
+        assert!(bell.wait(Duration::ZERO), "frames wait, and the bell is silent");
+        bell.take();
+        assert_eq!(take(&outbox, 99), [8, 8, 8, 7, 7]);
+        outbox.send(MAC, &mut frames(1, 60));
         assert!(bell.wait(Duration::ZERO));
         assert_eq!(take(&outbox, 99), [7]);
     }
