@@ -178,6 +178,13 @@ pub trait Memory {
         false
     }
 
+    /// Returns whether octets of the message with this number are on their way to the memory. Its
+    /// last segment, if it has no octets, then waits and is passed again.
+    fn is_moving(&self, number: u64) -> bool {
+        let _ = number;
+        false
+    }
+
     /// Ends a message whose segments have all been placed.
     ///
     /// # Errors

@@ -226,6 +226,8 @@ impl Receive {
                 Err(Refused::Later) => return Ok(Step::Absent),
                 Err(refused) => return Err(terminate::cause(&inbound.operation, refused)),
             }
+        } else if last && memory.is_moving(number) {
+            return Ok(Step::Absent);
         }
         self.begun += u64::from(self.write.is_none());
         let placed = if len > 0 { Some(inbound) } else { open.placed };

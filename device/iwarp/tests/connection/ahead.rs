@@ -296,6 +296,20 @@ fn an_empty_last_segment_ends_the_key_of_its_message() {
 }
 
 #[test]
+fn an_empty_last_segment_waits_for_the_octets_before_it() {
+    let mut raw = Raw::new(true);
+    let first = raw.fpdu(Header { last: false, ..write(ONE_TOUCH, TO) }, &[7; 8]);
+    assert_eq!(raw.deliver(&first), Then::Continue);
+    let last = raw.fpdu(write(Stag(0), 0), &[]);
+    raw.pair.ends[1].ram.moving = true;
+    assert_eq!(raw.deliver(&last), Then::Hold);
+    assert!(raw.pair.ends[1].stream.waits_for_memory());
+    raw.pair.ends[1].ram.moving = false;
+    assert_eq!(raw.deliver_stored(&last), (last.len(), Then::Acknowledge));
+    assert_eq!(raw.pair.ends[1].ram.invalid, [ONE_TOUCH]);
+}
+
+#[test]
 fn an_empty_last_segment_behind_a_gap_binds_the_key_of_its_message_if_that_is_known() {
     // An empty segment need not name the STag of its message, and one that is alone has none.
     for (key, is_known) in [(Stag(0), true), (ONE_TOUCH, false)] {

@@ -51,6 +51,8 @@ pub(crate) struct Ram {
     pub(crate) later: bool,
     /// True if the turn has ended.
     pub(crate) over: bool,
+    /// True if octets of WRITEs are on their way to the memory.
+    pub(crate) moving: bool,
     /// The position of the last segment of the one-touch WRITE, until the stream reaches that
     /// position.
     touched: Option<StreamPos>,
@@ -178,7 +180,12 @@ impl Memory for Ram {
         true
     }
 
+    fn is_moving(&self, _number: u64) -> bool {
+        self.moving
+    }
+
     fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused> {
+        assert!(!self.moving, "a message ends before its octets have arrived");
         if let Operation::Write(Tagged { stag: ONE_TOUCH, .. }) = inbound.operation {
             assert!(self.touched.is_none_or(|end| end == inbound.end));
             self.touched = None;

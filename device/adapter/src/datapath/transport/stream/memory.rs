@@ -193,7 +193,7 @@ impl<H: Host> Reach<'_, H> {
 
     fn try_end(&mut self, inbound: &Inbound) -> Result<(), Refusal> {
         let message = self.inbound(inbound)?;
-        // A last segment without octets has not waited for those before it.
+        // The last segment has waited for the octets before it.
         let placed = self.moves.placed.as_ref().filter(|it| it.is_of(inbound.number));
         if placed.is_some_and(|placed| placed.awaited() != Awaited::Nothing) {
             return Err(Refusal::Operational);
@@ -374,6 +374,11 @@ impl<H: Host> Memory for Reach<'_, H> {
 
     fn place_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
         self.try_ahead(early, octets)
+    }
+
+    fn is_moving(&self, number: u64) -> bool {
+        let placed = self.moves.placed.as_ref().filter(|placed| placed.is_of(number));
+        placed.is_some_and(|placed| placed.awaited() == Awaited::Soon)
     }
 
     fn end(&mut self, inbound: &Inbound) -> Result<Ended, Refused> {
