@@ -62,12 +62,9 @@ impl Mtt {
     /// Makes a page absent that the driver could not provide, after an access has failed because of
     /// it.
     pub fn retry_page(&self, table: &Table, index: u64) {
-        self.set(table, index, 0);
-    }
-
-    fn set(&self, table: &Table, index: u64, word: u64) {
         if let Some(place) = self.list(table, index).and_then(|words| words.first()) {
-            place.store(word, Ordering::Relaxed);
+            // The driver may have provided it meanwhile.
+            let _other = place.compare_exchange(FAILED, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -133,6 +130,8 @@ mod tests {
                 assert_eq!(mtt.page_state(&table, index), PageState::Present);
                 let run = mtt.resolve(&table, (index << 12) + 9, 1).expect("a page");
                 assert_eq!(run.addr.get(), 0x5009);
+                mtt.retry_page(&table, index);
+                assert_eq!(mtt.page_state(&table, index), PageState::Present, "not a failed one");
             }
             mtt.remove_pages(&table, last..u64::MAX);
             assert_eq!(mtt.page_state(&table, last), PageState::Absent);
