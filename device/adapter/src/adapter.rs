@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use vrnic_abi::admin::{DeviceFeatures, Transport};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Attr;
-use vrnic_abi::{Qpn, doorbell, pci, regs};
+use vrnic_abi::{GuestAddr, Key, Qpn, doorbell, pci, regs};
 use vrnic_packet::{MacAddr, Mtu, VlanMac};
 use vrnic_tcp::Budget;
 
@@ -17,7 +17,7 @@ use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
 use crate::datapath::transport::rules;
 use crate::ethernet::{Frame, Offered};
-use crate::host::Host;
+use crate::host::{Host, Transfers};
 use crate::limits::{self, Limits};
 use crate::memory::pages::Paging;
 use crate::memory::tpt::Tpt;
@@ -318,15 +318,28 @@ impl<H: Host> Adapter<H> {
         let change = self.core.port.set_open(open);
         self.count_downed(change);
         if change.downed {
-            self.drain();
+            self.drain(&Transfers::All);
         }
     }
 
-    /// Waits until nothing that was allowed earlier accesses guest memory any more. The caller is
-    /// the control thread, and holds no guest memory.
-    pub(crate) fn drain(&self) {
+    /// Waits until no thread accesses guest memory as was allowed earlier, and none of these
+    /// transfers is in progress. The caller is the control thread, and holds no guest memory.
+    pub(crate) fn drain(&self, of: &Transfers<'_>) {
         self.host().drain();
-        self.host().wait_for_transfers();
+        self.host().wait_for_transfers(of);
+    }
+
+    /// Waits as [`Self::drain`] does until the memory of the region or window with this key, as it
+    /// is now, is not used by it any more.
+    pub(crate) fn drain_key(&self, key: Key) -> impl FnOnce() {
+        let tpt = self.tpt();
+        let contents = tpt.contents(key);
+        move || {
+            let parts = |each: &mut dyn FnMut(GuestAddr, u64)| {
+                contents.iter().for_each(|mr| tpt.each_part(mr, each));
+            };
+            self.drain(&Transfers::In(&parts));
+        }
     }
 
     fn count_downed(&self, change: Change) {
@@ -404,7 +417,7 @@ impl<H: Host> Adapter<H> {
             self.finish_range(value.into());
             return false;
         }
-        self.registers.write(offset, value).unwrap_or_else(|why| {
+        let work = self.registers.write(offset, value).unwrap_or_else(|why| {
             self.core.warn(|name| {
                 tracing::warn!(
                     function = name,
@@ -412,7 +425,12 @@ impl<H: Host> Adapter<H> {
                 );
             });
             false
-        })
+        });
+        if work && self.is_resetting() {
+            // A command that waits for them must not delay the reset.
+            self.host().interrupt_transfers();
+        }
+        work
     }
 
     /// Wakes all workers.

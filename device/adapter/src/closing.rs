@@ -1,12 +1,9 @@
 //! The end of an adapter whose daemon ends: work requests that were started are finished, no new
 //! ones are started, and finally the driver is notified.
 
-use std::sync::Arc;
-
-use vrnic_abi::regs::{FatalCode, Status};
+use vrnic_abi::regs::FatalCode;
 
 use crate::adapter::Adapter;
-use crate::control::admin;
 use crate::host::Host;
 use crate::objects::qp::Qp;
 
@@ -22,13 +19,11 @@ impl<H: Host> Adapter<H> {
         self.objects.all_qps().iter().filter(|qp| has_begun(qp)).count()
     }
 
-    /// Ends all QPs and tells the driver, if there is one, that the device has failed because its
-    /// daemon ends. The adapter does nothing more.
-    pub fn stop(self: &Arc<Self>) {
-        let _no_commands = self.objects.admin.lock();
-        if self.core().is_enabled() && !self.registers.status().contains(Status::FATAL) {
-            admin::stop(self, FatalCode::Stopped);
-        }
+    /// Lets the control thread end all QPs and tell the driver, if there is one, that the device
+    /// has failed because its daemon ends. The adapter then does nothing more.
+    /// [`Adapter::control`] must be called.
+    pub fn stop(&self) {
+        self.registers.ask_stop(FatalCode::Stopped);
     }
 }
 

@@ -211,6 +211,20 @@ impl Lane {
     }
 }
 
+/// Accesses whose bytes are on their way.
+#[derive(Clone, Copy)]
+pub enum Transfers<'a> {
+    /// All accesses.
+    All,
+    /// Those of these askers.
+    Of([u64; 2]),
+    /// Those to some memory.
+    In(&'a EachPart<'a>),
+}
+
+/// Calls its argument with the address and the length of each part of some memory.
+pub type EachPart<'a> = dyn Fn(&mut dyn FnMut(GuestAddr, u64)) + 'a;
+
 /// An address in a guest's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a, M> {
@@ -235,10 +249,26 @@ pub trait GuestMemory {
     /// of any adapter.
     fn drain(&self);
 
-    /// Waits until no bytes of accesses that were made earlier are on their way to or from guest
-    /// memory ([`HeldMemory::attend`]), which takes a bounded time. The caller is neither a worker
-    /// nor a thread that serves the VMM, and holds no memory.
-    fn wait_for_transfers(&self) {}
+    /// Waits until no bytes of these accesses, which were made earlier, are on their way to or from
+    /// guest memory ([`HeldMemory::attend`]), which takes a bounded time. If they may still arrive
+    /// after that time, the guest is separated from the adapter, and never gets an answer. The
+    /// caller is neither a worker nor a thread that serves the VMM, and holds no memory.
+    fn wait_for_transfers(&self, _of: &Transfers<'_>) {}
+
+    /// Ends all accesses whose bytes are on their way. The host moves no more bytes for them,
+    /// except those that it moves at this moment.
+    fn end_transfers(&self) {}
+
+    /// Ends all accesses as [`Self::end_transfers`] does, and also all calls of
+    /// [`Self::wait_for_transfers`], present ones and later ones, until [`Self::end_transfers`] is
+    /// called.
+    fn interrupt_transfers(&self) {}
+
+    /// Waits until the host moves no bytes of accesses that were ended, which takes a bounded time.
+    /// If they may still arrive after that time, the guest is separated from the adapter, and never
+    /// gets an answer. The caller is neither a worker nor a thread that serves the VMM, and holds
+    /// no memory.
+    fn wait_until_quiet(&self) {}
 
     /// Returns the time after which the host has probably moved all bytes that it moves now, or
     /// zero if there are none.

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::regs::{FatalCode, Status};
+use vrnic_abi::regs::FatalCode;
 use vrnic_faults::Site;
 
 use crate::adapter::Adapter;
-use crate::control::admin;
 use crate::host::{Host, Lane};
 use crate::objects::injection::LateEvent;
 use crate::objects::trace::{Records, Traced};
@@ -20,7 +19,8 @@ use crate::objects::trace::{Records, Traced};
 pub struct Ran {
     /// True if the caller must call again soon, because rules exist or something is held back.
     pub again: bool,
-    /// True if [`Adapter::control`] must be called, because an admin command is due.
+    /// True if [`Adapter::control`] must be called, because an admin command is due, or the device
+    /// is to fail.
     pub control: bool,
 }
 
@@ -46,7 +46,8 @@ impl<H: Host> Adapter<H> {
         }
         due.vectors.into_iter().for_each(|vector| self.host().raise(vector));
         let changed = self.apply_state();
-        Ran { again: injection.has_rules() || due.more || changed, control: due.command }
+        let control = due.command || self.registers.is_stop_asked();
+        Ran { again: injection.has_rules() || due.more || changed, control }
     }
 
     /// Begins the trace of a QP.
@@ -102,16 +103,9 @@ impl<H: Host> Adapter<H> {
         let is_other = state.down || state.loops || state.mtu.is_some() || !state.gids.is_empty();
         core.port.set_faulty(is_other);
         if state.fails {
-            self.fail_device();
+            // The control thread does it: it may wait for locks and for the VMM.
+            self.registers.ask_stop(FatalCode::Internal);
         }
         core.port.is_faulty()
-    }
-
-    /// Fails as after an error of the adapter itself.
-    fn fail_device(self: &Arc<Self>) {
-        let _no_commands = self.objects.admin.lock();
-        if self.core().is_enabled() && !self.registers.status().contains(Status::FATAL) {
-            admin::stop(self, FatalCode::Internal);
-        }
     }
 }

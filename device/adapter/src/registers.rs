@@ -14,6 +14,12 @@ pub struct Registers {
     reset: AtomicBool,
     enable: AtomicBool,
     admin_pi: AtomicU32,
+    /// The number of the [`FatalCode`] with which the adapter is to fail, or zero.
+    stop: AtomicU32,
+    /// True if the driver has not been notified of a failure.
+    is_untold: AtomicBool,
+    /// True if the VMM resets the adapter.
+    is_interrupted: AtomicBool,
 }
 
 /// Addresses of the rings.
@@ -96,6 +102,38 @@ impl Registers {
     pub fn set_fatal(&self, code: FatalCode) {
         self.fatal.store(code as u32, Ordering::Release);
         self.status.fetch_or(Status::FATAL.bits(), Ordering::AcqRel);
+        self.is_untold.store(true, Ordering::Release);
+    }
+
+    /// Returns the code of a failure of which the driver has not been notified, once.
+    pub fn take_untold(&self) -> Option<u32> {
+        self.is_untold.swap(false, Ordering::AcqRel).then(|| self.fatal_code())
+    }
+
+    /// Asks the control thread to let the adapter fail.
+    pub fn ask_stop(&self, code: FatalCode) {
+        self.stop.store(code as u32, Ordering::Release);
+    }
+
+    /// Returns whether the adapter is to fail.
+    pub fn is_stop_asked(&self) -> bool {
+        self.stop.load(Ordering::Acquire) != 0
+    }
+
+    /// Returns the code with which the adapter is to fail, once.
+    pub fn take_stop(&self) -> Option<FatalCode> {
+        let code = FatalCode::from_raw(self.stop.swap(0, Ordering::AcqRel));
+        code.filter(|code| *code != FatalCode::None)
+    }
+
+    /// Records that the VMM resets the adapter.
+    pub fn interrupt(&self) {
+        self.is_interrupted.store(true, Ordering::Release);
+    }
+
+    /// Returns whether a reset has been requested, by the driver or by the VMM, and has not begun.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::Acquire) || self.status().contains(Status::RESETTING)
     }
 
     /// Records that the admin queue runs.
@@ -131,6 +169,9 @@ impl Registers {
         self.enable.store(false, Ordering::Release);
         self.admin_pi.store(0, Ordering::Release);
         self.fatal.store(0, Ordering::Release);
+        self.stop.store(0, Ordering::Release);
+        self.is_untold.store(false, Ordering::Release);
+        self.is_interrupted.store(false, Ordering::Release);
         self.status.fetch_and(Status::RESETTING.bits(), Ordering::AcqRel);
     }
 

@@ -19,14 +19,25 @@ impl<H: Host> Adapter<H> {
         self.registers.status().contains(regs::Status::RESETTING)
     }
 
-    /// Reports to the driver that [`Self::reset`] has completed the requested reset.
+    /// Ends the transfers of the host for a reset by the VMM, which calls [`Self::reset`] next. A
+    /// command that waits for them ends without a completion, and so does not delay the reset.
+    pub fn interrupt(&self) {
+        self.registers.interrupt();
+        self.host().interrupt_transfers();
+    }
+
+    /// Reports to the driver that [`Self::reset`] has completed the requested reset, when the host
+    /// moves no bytes of the guest any more. The caller is the control thread, and holds no lock
+    /// that the VMM's own reset waits for.
     pub fn end_reset(&self) {
+        self.host().end_transfers();
+        self.host().wait_until_quiet();
         let _asked = self.registers.take_reset();
         self.registers.reset_done();
     }
 
-    /// Destroys all objects and stops all access to guest memory. Can be called in any state and
-    /// from any thread.
+    /// Destroys all objects and stops all access to guest memory, except for what the host moves at
+    /// this moment ([`Self::end_reset`]). Can be called in any state and from any thread.
     pub fn reset(self: &Arc<Self>) {
         let mut admin = self.objects.admin.lock();
         *admin = crate::objects::Admin::default();
@@ -37,7 +48,7 @@ impl<H: Host> Adapter<H> {
         self.objects.clear();
         let old = self.tpt();
         *self.tpt.write() = Arc::new(old.successor());
-        old.clear(|| self.host().drain());
+        old.clear(|| self.end_accesses());
         self.stats().clear();
         self.set_mtu(limits::MAX_MTU);
         let _opened = self.core().port.set_open(true);
@@ -45,7 +56,16 @@ impl<H: Host> Adapter<H> {
         tracing::debug!(function = self.name(), qps, "the adapter was reset");
     }
 
-    /// Ends all QPs. On return none of them accesses guest memory any more. Returns their number.
+    /// Waits until no thread accesses guest memory for what has ended, and ends the transfers of
+    /// the host. All QPs have ended. The caller holds no memory.
+    pub(crate) fn end_accesses(&self) {
+        self.host().drain();
+        // No access starts another one from now on.
+        self.host().end_transfers();
+    }
+
+    /// Ends all QPs. On return none of them accesses guest memory any more, except by transfers of
+    /// the host. Returns their number.
     pub(crate) fn halt(&self) -> usize {
         let qps = self.objects.drain_qps();
         for qp in &qps {
@@ -92,6 +112,7 @@ impl<H: Host> Adapter<H> {
         // If a response has just ended the command, the peer completes the rest.
         let ended = |key: &Key| qp.tpt.end_command(*key, qp.user()).is_ok();
         let ended: Vec<Key> = commands.into_iter().filter(ended).collect();
+        // The transfers of the QP, which alone uses them, have been awaited.
         self.host().drain();
         ended.into_iter().for_each(|key| qp.tpt.finish_command(key));
     }

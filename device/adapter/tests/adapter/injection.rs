@@ -66,8 +66,11 @@ fn pairs(tune: impl Fn(&mut Attr) + Copy) -> [Pair; 2] {
 fn pass(p: &Pair, nanos: u64) {
     for _ in 0..10 {
         p.world.advance(nanos / 10);
-        p.ga.adapter.run_faults();
-        p.gb.adapter.run_faults();
+        for guest in [&p.ga, &p.gb] {
+            if guest.adapter.run_faults().control {
+                guest.adapter.control();
+            }
+        }
         p.settle();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_adapter::log_ratelimit::Limiter;
 
 use crate::memory::behind::Behind;
+use crate::memory::messages::Unanswered;
 use crate::worker::pool::now;
 
 /// The thread of an adapter. It ends some time after this has been dropped, when the VMM has
@@ -37,7 +38,9 @@ fn run(name: &str, behind: &Behind) {
     let limiter = Limiter::default();
     while let Some(job) = behind.next() {
         let result = job.run();
-        if let Err(why) = &result {
+        if let Err(why) = result.as_ref()
+            && *why != Unanswered::Ended
+        {
             limiter.warn(now(), || {
                 tracing::warn!(function = name, "memory cannot be accessed by messages: {why}");
             });

@@ -10,7 +10,7 @@ use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
 use vrnic_adapter::host::{
     Awaited, Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HandedOver, HeldMemory, Host,
-    Interrupts, Lane, Place,
+    Interrupts, Lane, Place, Transfers,
 };
 use vrnic_packet::Nanos;
 
@@ -194,10 +194,22 @@ impl GuestMemory for VfioHost {
         self.dma.drain();
     }
 
-    fn wait_for_transfers(&self) {
-        if let Some(behind) = self.dma.behind() {
-            behind.wait_for_transfers();
-        }
+    fn wait_for_transfers(&self, of: &Transfers<'_>) {
+        self.dma.wait_for_transfers(of);
+    }
+
+    fn end_transfers(&self) {
+        self.dma.end_transfers();
+        self.dma.let_wait(true);
+    }
+
+    fn interrupt_transfers(&self) {
+        self.dma.let_wait(false);
+        self.dma.end_transfers();
+    }
+
+    fn wait_until_quiet(&self) {
+        self.dma.wait_until_quiet();
     }
 
     fn moves_for(&self) -> Duration {

@@ -177,6 +177,7 @@ impl HostedAdapter {
     /// Tells the driver that the adapter does nothing more, because the daemon ends.
     pub fn stop(&self) {
         self.failure.contain(|| self.adapter.stop());
+        self.control.ask();
     }
 
     /// Does the control work that register writes, the switch and failures have requested.
@@ -191,7 +192,7 @@ impl HostedAdapter {
     /// Resets the adapter if it has failed. It works again if its guest has requested a reset.
     fn end_failed(&self) {
         let Self { adapter, failure, .. } = self;
-        let _no_other_reset = self.recovery.lock();
+        let no_other_reset = self.recovery.lock();
         if !failure.is_set() {
             return;
         }
@@ -202,6 +203,7 @@ impl HostedAdapter {
             if done {
                 failure.clear();
             }
+            drop(no_other_reset);
             adapter.end_reset();
         }
     }
@@ -299,8 +301,7 @@ impl AdapterDevice {
 
     /// Resets the adapter, and takes all memory from it.
     fn stop(&self) {
-        // A command that waits for a transfer delays the reset.
-        self.adapter.host().dma.end_transfers();
+        self.adapter.interrupt();
         // The QPs are reset first, so that requests of a peer find no QP instead of a QP without
         // memory.
         self.hosted.reset();

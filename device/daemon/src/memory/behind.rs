@@ -11,7 +11,10 @@
 //! needed ([`Behind::announce`]), and bytes to write are handed over: the writer continues, and
 //! later asks whether all of them have arrived ([`Behind::hand_over`]).
 //!
-//! Each transfer belongs to an *asker*: one half of a QP. No other one gets its bytes.
+//! Each transfer belongs to an *asker*: one half of a QP. No other one gets its bytes. The module
+//! `wait` waits for the end of transfers.
+
+mod wait;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +24,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use vrnic_adapter::host::{Awaited, HandedOver};
 
-use super::messages::{Messages, Unanswered};
+use self::wait::Known;
+use super::messages::{End, Messages, Unanswered};
 use super::transfer::{Claim, Direction, Span, Stage, Transfer};
 
 /// Maximum number of bytes of a transfer.
@@ -39,9 +43,6 @@ const MAX_ASKERS: usize = 32;
 const MAX_CHANGES: usize = 2;
 /// Time after which the result of a transfer is too old to be used.
 const MAX_AGE: Duration = Duration::from_millis(250);
-/// Time after which bytes that were handed over, and wait, are given up for a command that waits
-/// for them.
-const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Longest time of a transfer that counts for the average.
 const LONGEST: Duration = Duration::from_millis(1);
 
@@ -109,9 +110,13 @@ struct State {
     /// The number of the next transfer.
     next: u64,
     /// The transfer that is with the VMM.
-    running: Option<u64>,
+    running: Option<Running>,
+    /// The writes that the VMM has not answered in time.
+    late: Vec<Known>,
     /// The number of times that all transfers have been ended.
     epoch: u64,
+    /// True if no command may wait for transfers, because a reset is about to begin.
+    hurries: bool,
     /// True when the thread must end.
     ended: bool,
     counts: Counts,
@@ -119,6 +124,13 @@ struct State {
     begun: Option<Instant>,
     /// The average time of a transfer.
     lasting: Duration,
+}
+
+/// The transfer that is with the VMM.
+#[derive(Debug)]
+struct Running {
+    known: Known,
+    end: Arc<End>,
 }
 
 /// A transfer that the thread executes.
@@ -130,6 +142,7 @@ pub struct Job {
     /// The bytes of a write.
     bytes: Option<Bytes>,
     messages: Arc<dyn Messages>,
+    end: Arc<End>,
 }
 
 /// The bytes of a write.
@@ -292,14 +305,22 @@ impl Behind {
     pub fn disconnect(&self) {
         let mut state = self.state.lock();
         state.messages = None;
+        state.late.clear();
         state.end_all();
         self.changed.notify_all();
     }
 
-    /// Ends all transfers. One that is with the VMM may still take place.
+    /// Ends all transfers. The message that is with the VMM may still take place, and no other one
+    /// does.
     pub fn end_all(&self) {
         self.state.lock().end_all();
         self.changed.notify_all();
+    }
+
+    /// Ends the connection of the VMM.
+    pub(super) fn hang_up(&self) {
+        let messages = self.state.lock().messages.clone();
+        messages.inspect(|messages| messages.disconnect());
     }
 
     /// Ends the transfers of addresses that the VMM has unmapped. Their accesses fail.
@@ -309,25 +330,10 @@ impl Behind {
         for transfer in transfers.filter(|transfer| transfer.span.overlaps(addr, len)) {
             transfer.fail();
         }
+        let running = state.running.as_ref();
+        let running = running.filter(|running| running.known.span.overlaps(addr, len));
+        running.inspect(|running| running.end.set());
         state.remove_handed_over();
-    }
-
-    /// Removes the reads and writes that wait, which their askers start again if they still need
-    /// them. Then waits until what was handed over has been written, for a limited time, and until
-    /// the transfer that is with the VMM has ended, or all transfers have been ended.
-    pub fn wait_for_transfers(&self) {
-        let mut state = self.state.lock();
-        state.retain(|transfer| transfer.is_handed_over() || !transfer.is_waiting());
-        let (epoch, next, deadline) = (state.epoch, state.next, Instant::now() + MAX_WAIT);
-        while state.is_moving(next) && state.epoch == epoch {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
-                state.retain(|transfer| !(transfer.is_handed_over() && transfer.is_waiting()));
-                break;
-            }
-        }
-        while state.is_running(next) && state.epoch == epoch {
-            self.changed.wait(&mut state);
-        }
     }
 
     /// Returns the time after which the transfers that wait now have probably ended, or zero if
@@ -390,6 +396,11 @@ impl Behind {
         state.measure();
         state.count(job, &result);
         let silent = matches!(result, Err(Unanswered::Late));
+        if silent && job.bytes.is_some() {
+            state.remove_answered();
+            let Job { asker, number, span, .. } = *job;
+            state.late.push(Known { asker, number, span });
+        }
         if let Some(transfer) = state.transfer(job.asker, job.number) {
             transfer.finish(result);
         }
@@ -410,9 +421,11 @@ impl Job {
     pub fn run(&self) -> Result<Option<Vec<u8>>, Unanswered> {
         let Span { addr, len } = self.span;
         match &self.bytes {
-            None => self.messages.read(addr, len).map(Some),
-            Some(Bytes::Shared(bytes)) => self.messages.write(addr, bytes).map(|()| None),
-            Some(Bytes::Own(bytes)) => self.messages.write(addr, bytes).map(|()| None),
+            None => self.messages.read(addr, len, &self.end).map(Some),
+            Some(Bytes::Shared(bytes)) => {
+                self.messages.write(addr, bytes, &self.end).map(|()| None)
+            }
+            Some(Bytes::Own(bytes)) => self.messages.write(addr, bytes, &self.end).map(|()| None),
         }
     }
 }
@@ -447,17 +460,13 @@ impl State {
         transfers.map(|transfer| transfer.span.len).sum()
     }
 
-    /// Returns whether a transfer before transfer `next` is with the VMM.
-    fn is_running(&self, next: u64) -> bool {
-        self.running.is_some_and(|number| number < next)
-    }
-
-    /// Returns whether a transfer before transfer `next` is with the VMM, or waits with bytes that
-    /// were handed over.
-    fn is_moving(&self, next: u64) -> bool {
-        let mut transfers = self.askers.values().flatten();
-        let waits = |transfer: &Transfer| transfer.is_handed_over() && transfer.number < next;
-        self.is_running(next) || transfers.any(waits)
+    /// Forgets the writes that the VMM has answered, though late.
+    fn remove_answered(&mut self) {
+        let messages = self.messages.as_ref();
+        let is_owed = |Span { addr, len }: Span| {
+            messages.is_some_and(|messages| messages.is_owed(addr, len as u64))
+        };
+        self.late.retain(|late| is_owed(late.span));
     }
 
     /// Removes transfers that have ended and whose bytes were handed over: their progress tells
@@ -491,6 +500,7 @@ impl State {
         self.epoch = self.epoch.wrapping_add(1);
         self.askers.clear();
         self.queue.clear();
+        self.running.as_ref().inspect(|running| running.end.set());
     }
 
     fn fail_waiting(&mut self) {
@@ -512,9 +522,11 @@ impl State {
                 Direction::Write(bytes) => Some(Bytes::Shared(Arc::clone(bytes))),
                 Direction::HandedOver(bytes, _) => Some(Bytes::Own(std::mem::take(bytes))),
             };
-            self.running = Some(number);
+            let end = Arc::new(End::default());
+            let known = Known { asker, number, span };
+            self.running = Some(Running { known, end: Arc::clone(&end) });
             self.begun = Some(Instant::now());
-            return Some(Job { asker, number, span, bytes, messages });
+            return Some(Job { asker, number, span, bytes, messages, end });
         }
         None
     }
@@ -532,6 +544,7 @@ impl State {
             }
             (Err(Unanswered::Late | Unanswered::Closed), _) => counts.unanswered += 1,
             (Err(Unanswered::Refused(_) | Unanswered::Wrong), _) => counts.refused += 1,
+            (Err(Unanswered::Ended), _) => {}
         }
     }
 }

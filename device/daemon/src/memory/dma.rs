@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
-use vrnic_adapter::host::Lane;
+use vrnic_adapter::host::{Lane, Transfers};
 
 use super::behind::Behind;
 use super::fault::MapError;
@@ -35,6 +35,8 @@ struct Map {
     device: Option<Entry>,
     /// The bus-master bit.
     bus_master: bool,
+    /// True if the present VMM has left a write unanswered too long.
+    is_cut: bool,
 }
 
 impl Map {
@@ -51,7 +53,7 @@ impl Map {
             let new = before.into_iter().chain([device.clone()]).chain(after).collect();
             ranges.splice(&(device.first..=device.last), new);
         }
-        Reach { ranges, bus_master: self.bus_master }
+        Reach { ranges, bus_master: self.bus_master && !self.is_cut }
     }
 
     /// Returns whether the VMM has mapped memory in a span.
@@ -85,7 +87,8 @@ impl DmaTable {
     pub fn new(name: &str, workers: usize, rules: MapRules) -> Self {
         let lanes = (0..Lane::count(workers)).map(|_| CachePadded::default()).collect();
         let files = Files::new(name, rules);
-        let map = Map { ranges: Ranges::default(), files, device: None, bus_master: false };
+        let (ranges, bus_master, is_cut) = (Ranges::default(), false, false);
+        let map = Map { ranges, files, device: None, bus_master, is_cut };
         let behind = rules.messages.then(Arc::default);
         Self { ranges_max: rules.ranges, map: Mutex::new(map), lanes, behind }
     }
@@ -197,7 +200,11 @@ impl DmaTable {
 
     /// Records the connection of a new VMM, whose ranges will be mapped, and its way for messages.
     pub fn connect(&self, connection: OwnedFd, messages: Arc<dyn Messages>) {
-        self.map.lock().files.connection = Some(connection);
+        let mut map = self.map.lock();
+        map.files.connection = Some(connection);
+        map.is_cut = false;
+        self.publish(&map);
+        drop(map);
         if let Some(behind) = &self.behind {
             behind.connect(messages);
         }
@@ -224,6 +231,48 @@ impl DmaTable {
     pub fn end_transfers(&self) {
         if let Some(behind) = &self.behind {
             behind.end_all();
+        }
+    }
+
+    /// Sets whether [`Self::wait_for_transfers`] may wait.
+    pub fn let_wait(&self, may: bool) {
+        if let Some(behind) = &self.behind {
+            behind.let_wait(may);
+        }
+    }
+
+    /// Waits until no access by messages that was ended takes place any more. The caller is not the
+    /// thread that serves the VMM, and holds no view.
+    pub fn wait_until_quiet(&self) {
+        let is_quiet = self.behind.as_ref().is_none_or(|behind| behind.is_quiet());
+        if !is_quiet {
+            self.cut();
+        }
+    }
+
+    /// Waits until none of these accesses by messages that were begun before takes place any more.
+    /// The caller is not the thread that serves the VMM, and holds no view.
+    pub fn wait_for_transfers(&self, of: &Transfers<'_>) {
+        let is_over = self.behind.as_ref().is_none_or(|behind| behind.wait_for_transfers(of));
+        if !is_over {
+            self.cut();
+        }
+    }
+
+    /// Ends the connection of a VMM that does not answer, and takes all memory from the adapter
+    /// before. So the guest never learns that the adapter is quiet, neither from a register nor
+    /// from a completion.
+    fn cut(&self) {
+        tracing::error!(
+            "a VMM is disconnected because it does not answer a write to memory, which the guest would use for something else"
+        );
+        let mut map = self.map.lock();
+        map.is_cut = true;
+        self.publish(&map);
+        drop(map);
+        self.end_transfers();
+        if let Some(behind) = &self.behind {
+            behind.hang_up();
         }
     }
 

@@ -3,6 +3,7 @@
 //! The thread of the server receives the replies and hands them over ([`Caller::deliver`]). It
 //! never waits here, because the VMM may wait for the server before it replies. There is at most
 //! one request at a time. A reply that comes too late, and any other reply, belongs to no request.
+//! It only shows that a write of memory has taken place, and will not do so later.
 
 use std::io::{self, IoSlice};
 use std::os::unix::net::UnixStream;
@@ -17,10 +18,12 @@ use vfio_user::Command;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::wire::{DmaAccess, Header, TRANSFER_DEFAULT, TRANSFER_MAX};
-use crate::memory::messages::{Messages, Unanswered};
+use crate::memory::messages::{End, Messages, Unanswered};
 
 /// Time limit for all requests of a transfer: to send them, and to receive the replies.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of writes that a VMM may leave unanswered. It is disconnected at the next one.
+const MAX_OWED: usize = 16;
 
 /// The requests on a connection.
 #[derive(Debug)]
@@ -44,6 +47,8 @@ struct State {
     next: u16,
     /// The request that waits for its reply.
     asked: Option<Asked>,
+    /// The writes that were not answered in time, and may still take place.
+    owed: Vec<Asked>,
     /// The reply.
     reply: Option<Result<Vec<u8>, Unanswered>>,
     closed: bool,
@@ -61,8 +66,8 @@ impl Caller {
     /// Creates the state of a connection on which no request has been sent.
     #[must_use]
     pub fn new(socket: UnixStream) -> Self {
-        let state =
-            State { limit: TRANSFER_DEFAULT, next: 0, asked: None, reply: None, closed: false };
+        let (limit, owed) = (TRANSFER_DEFAULT, Vec::new());
+        let state = State { limit, next: 0, asked: None, owed, reply: None, closed: false };
         Self {
             socket,
             sending: Mutex::default(),
@@ -93,10 +98,11 @@ impl Caller {
     /// Takes a reply of the VMM. Returns false if it belongs to no request.
     pub fn deliver(&self, header: &Header, body: &[u8]) -> bool {
         let mut state = self.state.lock();
-        let asked = state
-            .asked
-            .take_if(|asked| header.id == asked.id && header.command == asked.command as u16);
-        let Some(asked) = asked else { return false };
+        let is_of = |asked: &Asked| header.id == asked.id && header.command == asked.command as u16;
+        let Some(asked) = state.asked.take_if(|asked| is_of(asked)) else {
+            state.owed.retain(|asked| !is_of(asked));
+            return false;
+        };
         state.reply = Some(asked.data_of(header, body));
         self.replied.notify_all();
         true
@@ -115,26 +121,28 @@ impl Caller {
         command: Command,
         access: DmaAccess,
         data: &[u8],
-        deadline: Instant,
+        until: Until<'_>,
     ) -> Result<Vec<u8>, Unanswered> {
         self.has_called.store(true, Ordering::Relaxed);
         let asked = {
             let mut state = self.state.lock();
-            let asked = Asked { id: state.next, command, access };
-            state.next = state.next.wrapping_add(1);
+            let asked = Asked { id: state.next_id(), command, access };
             (state.asked, state.reply) = (Some(asked), None);
             asked
         };
         let len = size_of::<DmaAccess>() + data.len();
         let header = Header::command(asked.id, command as u16, len);
         let parts = [header.as_bytes(), access.as_bytes(), data];
-        if let Err(error) = self.send(parts, deadline) {
+        if let Err(error) = self.send(parts, until) {
             tracing::debug!(%error, "a request cannot be sent to the VMM");
             self.state.lock().asked = None;
-            let is_late = error.kind() == io::ErrorKind::TimedOut;
-            return Err(if is_late { Unanswered::Late } else { Unanswered::Closed });
+            return Err(match error.kind() {
+                io::ErrorKind::TimedOut => Unanswered::Late,
+                io::ErrorKind::Interrupted => Unanswered::Ended,
+                _ => Unanswered::Closed,
+            });
         }
-        self.wait(deadline)
+        self.wait(until.deadline)
     }
 
     /// Waits for the reply.
@@ -149,17 +157,26 @@ impl Caller {
             }
             if self.replied.wait_until(&mut state, deadline).timed_out() {
                 // The reply may have come at the last moment.
-                state.asked = None;
+                let asked = state.asked.take();
+                let late = asked.filter(|asked| asked.command as u16 == Command::DmaWrite as u16);
+                state.owed.extend(late);
+                if state.owed.len() > MAX_OWED {
+                    self.disconnect();
+                }
                 return state.reply.take().unwrap_or(Err(Unanswered::Late));
             }
         }
     }
 
-    /// Sends a whole message. If the VMM does not take all of it in time, the connection is closed,
-    /// because the VMM could not find the next message.
-    fn send(&self, parts: [&[u8]; 3], deadline: Instant) -> io::Result<()> {
+    /// Sends a whole message, unless the access has been ended. If the VMM does not take all of it
+    /// in time, the connection is closed, because the VMM could not find the next message.
+    fn send(&self, parts: [&[u8]; 3], Until { deadline, end }: Until<'_>) -> io::Result<()> {
         let alone = self.sending.try_lock_until(deadline);
         let _alone = alone.ok_or(io::ErrorKind::TimedOut)?;
+        // While the lock is held, no reply to the VMM overtakes the message.
+        if end.is_set() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let mut sent = 0;
         while sent < total {
@@ -219,6 +236,32 @@ impl Caller {
     }
 }
 
+/// The end of a request that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct Until<'a> {
+    deadline: Instant,
+    end: &'a End,
+}
+
+impl<'a> Until<'a> {
+    fn now(end: &'a End) -> Self {
+        Self { deadline: Instant::now() + TIMEOUT, end }
+    }
+}
+
+impl State {
+    /// Returns the number of the next request. No write whose reply is owed has it.
+    fn next_id(&mut self) -> u16 {
+        loop {
+            let id = self.next;
+            self.next = id.wrapping_add(1);
+            if self.owed.iter().all(|asked| asked.id != id) {
+                return id;
+            }
+        }
+    }
+}
+
 impl Asked {
     /// Returns the data of a reply.
     fn data_of(&self, header: &Header, body: &[u8]) -> Result<Vec<u8>, Unanswered> {
@@ -240,23 +283,38 @@ impl Asked {
 }
 
 impl Messages for Caller {
-    fn read(&self, addr: u64, len: usize) -> Result<Vec<u8>, Unanswered> {
+    fn read(&self, addr: u64, len: usize, end: &End) -> Result<Vec<u8>, Unanswered> {
         let _one_at_a_time = self.calling.lock();
-        let (mut all, deadline) = (Vec::with_capacity(len), Instant::now() + TIMEOUT);
+        let (mut all, until) = (Vec::with_capacity(len), Until::now(end));
         self.each_message(addr, len, |access, _, _| {
-            all.extend_from_slice(&self.call(Command::DmaRead, access, &[], deadline)?);
+            all.extend_from_slice(&self.call(Command::DmaRead, access, &[], until)?);
             Ok(())
         })?;
         Ok(all)
     }
 
-    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Unanswered> {
+    fn write(&self, addr: u64, bytes: &[u8], end: &End) -> Result<(), Unanswered> {
         let _one_at_a_time = self.calling.lock();
-        let deadline = Instant::now() + TIMEOUT;
+        let until = Until::now(end);
         self.each_message(addr, bytes.len(), |access, from, count| {
             let part = from.checked_add(count).and_then(|end| bytes.get(from..end));
-            self.call(Command::DmaWrite, access, part.ok_or(Unanswered::Wrong)?, deadline)?;
+            self.call(Command::DmaWrite, access, part.ok_or(Unanswered::Wrong)?, until)?;
             Ok(())
         })
     }
+
+    fn is_owed(&self, addr: u64, len: u64) -> bool {
+        let state = self.state.lock();
+        let is_in = |access: &DmaAccess| access.addr.checked_sub(addr).is_some_and(|at| at < len);
+        !state.closed && state.owed.iter().any(|asked| is_in(&asked.access))
+    }
+
+    /// Ends the connection. The thread of the server learns of it as of the end by the VMM.
+    fn disconnect(&self) {
+        // A socket without a peer has been shut down.
+        let _ended = self.socket.shutdown(std::net::Shutdown::Both);
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,19 +1,25 @@
 //! A VMM that lies, is silent or disconnects, and memory that goes away.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::regs::{self, Control, FatalCode};
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::admin::padded;
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::relay::{Relay, Request};
+use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
+use crate::common::switch::Folder;
 use crate::common::{connected, pattern, start_with, still_works};
-use crate::device::{Device, FAR, LEN, Manner, Rig, WAYS, far};
+use crate::device::{ALL_WAYS, Device, FAR, LEN, Manner, Rig, WAYS, far};
 
 /// Longest time in which the daemon notices that the VMM does not answer.
 const SILENCE: Duration = Duration::from_secs(4);
@@ -194,6 +200,161 @@ fn a_removed_region_is_no_longer_written() {
     let cqe = wait::until("completion", || b.send_cq.poll());
     assert_ne!(cqe.status, Status::Success as u8);
     rig.daemon.check();
+}
+
+/// The end of a region does not wait for what others write, and does not end it.
+#[test]
+fn a_removed_region_awaits_its_own_transfers_alone() {
+    const PART: usize = 64 << 10;
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let (a, mut b, key) = rig.ends();
+        let own = a.guest.reg_flat(a.pdn, ALL, FAR + PART as u64, PART as u64).expect("a region");
+        rig.device.be(Manner::Silent);
+        b.fill(0, &pattern(4096, 3));
+        b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 4096)]).to(FAR, key));
+        let request = wait::until("a request", || rig.device.open.lock().clone());
+        let begun = Instant::now();
+        a.guest.on_object(Admin::DeregMr, own).expect("DEREG_MR");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        rig.device.be(Manner::Honest);
+        rig.relay.send(&rig.device.execute(&request)).expect("a reply");
+        b.send_cq.expect(1, Status::Success);
+        assert!(rig.device.bytes(0, 4096) == pattern(4096, 3), "{way:?}");
+        rig.daemon.check();
+    }
+}
+
+/// The driver gives memory back when a reset has ended, so nothing may be written after that.
+#[test]
+fn after_a_reset_by_the_register_nothing_is_written() {
+    for (personality, way) in ALL_WAYS {
+        let mut rig = Rig::of(personality, way);
+        let setup = Setup { region: 1 << 20, ..Setup::default() };
+        let (_a, mut b, key) = rig.ends_of(setup);
+        b.fill(0, &[7; 64 << 10]);
+        rig.device.be(Manner::Silent);
+        b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 64 << 10)]).to(FAR, key));
+        let request = wait::until("a request", || rig.device.open.lock().clone());
+        // The packets behind the first one wait.
+        std::thread::sleep(Duration::from_millis(50));
+        rig.device.be(Manner::Honest);
+        answered_before(&rig, &request, || rig.guests[0].reset());
+        std::thread::sleep(Duration::from_millis(50));
+        let writes = rig.device.writes.load(Ordering::SeqCst);
+        assert_eq!(writes, 1, "{personality} {way:?}: only that one was sent");
+        rig.daemon.check();
+    }
+}
+
+/// Calls `quiet`, which must not return before a request has been answered, and answers it after
+/// some time.
+fn answered_before(rig: &Rig, request: &Request, quiet: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            let reply = rig.device.execute(request);
+            let answered = Instant::now();
+            rig.relay.send(&reply).expect("a reply");
+            answered
+        });
+        quiet();
+        let now = Instant::now();
+        assert!(now >= answer.join().expect("a thread"), "the write was still on its way");
+    });
+}
+
+/// The driver hears of a failure when nothing is written any more.
+#[test]
+fn after_the_event_of_a_failure_nothing_is_written() {
+    for way in WAYS {
+        let folder = Folder::new();
+        let control = folder.settings("@control");
+        let mut rig = Rig::new(&[way, &["--control", &control]].concat());
+        let (_a, mut b, key) = rig.ends();
+        rig.device.be(Manner::Silent);
+        b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 8)]).to(FAR, key));
+        let request = wait::until("a request", || rig.device.open.lock().clone());
+        answered_before(&rig, &request, || {
+            add_rule(&control, "fail-device function=f0");
+            let event = rig.guests[0].wait_event();
+            assert_eq!(event, (Kind::DeviceFatal, FatalCode::Internal as u32));
+        });
+        rig.guests[0].bring_up();
+        rig.daemon.check();
+    }
+}
+
+/// The thread that runs the rules of all functions waits for none of them.
+#[test]
+fn a_failure_that_waits_delays_no_rules_of_others() {
+    let folder = Folder::new();
+    let control = folder.settings("@control");
+    let mut rig = Rig::new(&["--control", &control]);
+    let (a, mut b, key) = rig.ends();
+    rig.device.be(Manner::Silent);
+    b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 8)]).to(FAR, key));
+    let request = wait::until("a request", || rig.device.open.lock().clone());
+    begin_dereg(&a, key);
+    add_rule(&control, "fail-device function=f0");
+    std::thread::sleep(Duration::from_millis(50));
+    let begun = Instant::now();
+    add_rule(&control, "port-down function=f1");
+    assert_eq!(rig.guests[1].wait_event(), (Kind::PortDown, 1));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    rig.relay.send(&rig.device.execute(&request)).expect("a reply");
+    // An event of the queue pair may come before.
+    let failed = (Kind::DeviceFatal, FatalCode::Internal as u32);
+    let is_failed = || rig.guests[0].drain_events().contains(&failed);
+    wait::until("the failure", || is_failed().then_some(()));
+    rig.daemon.check();
+}
+
+/// Posts a DEREG_MR, and does not wait for it.
+fn begin_dereg(end: &Endpoint, key: u32) {
+    let producer = end.guest.with_admin(|admin| {
+        admin.post(Admin::DeregMr as u16, 0, padded(&key.to_le_bytes()));
+        admin.producer()
+    });
+    end.guest.set_register(regs::ADMIN_SQ_PI, producer);
+}
+
+/// Adds a rule for faults to the daemon with this control socket.
+fn add_rule(control: &str, rule: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+    command.args(["--control", control, "fault", "add"]).args(rule.split(' '));
+    assert!(command.status().expect("vrnic runs").success());
+}
+
+/// A VMM that does not answer a write may still execute it. Its guest must not learn that the
+/// memory is free, neither by a reset nor by a command.
+#[test]
+fn a_vmm_that_does_not_answer_is_disconnected_before_the_adapter_is_quiet() {
+    for by_command in [false, true] {
+        let Rig { mut daemon, device, relay, guests: [first, second], .. } = Rig::new(&[]);
+        let guests = [first, second];
+        let [a, mut b] = connected(&guests, Setup::default());
+        let key = a.guest.reg_flat(a.pdn, ALL, FAR, LEN as u64).expect("a region");
+        device.be(Manner::Silent);
+        b.post_send(&Wr::new(Opcode::Write, &[b.sge(0, 8)]).to(FAR, key));
+        wait::until("a request", || device.open.lock().clone());
+        let begun = Instant::now();
+        if by_command {
+            begin_dereg(&a, key);
+        } else {
+            a.guest.set_register(regs::CONTROL, Control::RESET.bits());
+        }
+        daemon.wait_for_log("a VMM is disconnected because it does not answer");
+        daemon.wait_for_log("VMM disconnected");
+        assert!(a.guest.with_admin(|admin| admin.poll()).is_none(), "a completion");
+        assert!(begun.elapsed() < SILENCE, "{:?}", begun.elapsed());
+        let [_, second] = guests;
+        drop((a, relay));
+        let again = daemon.ready_guest(0);
+        let [mut a, b] = connected(&[again, second], Setup::default());
+        still_works(&mut a, &b);
+        daemon.check();
+    }
 }
 
 /// A VMM that ends while a request waits for it.

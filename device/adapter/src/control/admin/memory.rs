@@ -139,7 +139,7 @@ fn present<H: Host>(adapter: &Adapter<H>, mr: &Mr) -> Result<(), Failure> {
 }
 
 pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
-    let pdn = adapter.tpt().remove(key, || adapter.drain())?;
+    let pdn = adapter.tpt().remove(key, adapter.drain_key(key))?;
     if let Some(queue) = adapter.core().asynchronous.read().as_ref() {
         queue.forget(Subject::Region(key));
     }
@@ -148,7 +148,7 @@ pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()>
 }
 
 pub(super) fn revoke_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
-    adapter.tpt().revoke(key, || adapter.drain())?;
+    adapter.tpt().revoke(key, adapter.drain_key(key))?;
     Ok(())
 }
 
@@ -184,7 +184,7 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
             Offsets { pages: offset_of!(ReregMr, pages), length: offset_of!(ReregMr, length) };
         new = translate(adapter, new, pages, range, offsets)?;
     }
-    let drain = || adapter.drain();
+    let drain = adapter.drain_key(params.key);
     let key = if what.contains(Rereg::TRANSLATION) {
         let replaced = tpt.replace(params.key, new, drain);
         replaced.inspect_err(|_| tpt.mtt().free(&new.table))?
@@ -235,7 +235,7 @@ pub(super) fn alloc_mw<H: Host>(adapter: &Adapter<H>, params: &AllocMw) -> Outco
 }
 
 pub(super) fn dealloc_mw<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
-    let pdn = adapter.tpt().remove_window(key, || adapter.drain())?;
+    let pdn = adapter.tpt().remove_window(key, adapter.drain_key(key))?;
     leave(adapter, pdn);
     Ok(())
 }

@@ -165,12 +165,21 @@ fn fatal<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
     stop(adapter, code);
 }
 
-/// Stops the adapter. Only the event below is still delivered to the guest before the next reset.
-pub(crate) fn stop<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
+/// Stops the adapter. Only the event of [`tell_failure`] is still delivered to the guest before the
+/// next reset.
+pub(super) fn stop<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
     adapter.registers.set_fatal(code);
     adapter.halt();
-    adapter.host().drain();
-    adapter.core().report(Kind::DeviceFatal, code as u32);
+    adapter.end_accesses();
+}
+
+/// Reports a failure to the driver, if there is one that it does not know, when nothing accesses
+/// guest memory any more. The caller is the control thread, and holds no lock.
+pub(super) fn tell_failure<H: Host>(adapter: &Adapter<H>) {
+    if let Some(code) = adapter.registers.take_untold() {
+        adapter.host().wait_until_quiet();
+        adapter.core().report(Kind::DeviceFatal, code);
+    }
 }
 
 /// Runs all posted commands.
@@ -200,12 +209,15 @@ pub fn run<H: Host>(adapter: &Arc<Adapter<H>>) {
 enum Next {
     /// The next command.
     On,
-    /// Nothing, because a rule for faults holds the command back.
+    /// Nothing, because a rule for faults holds the command back, or a reset has been requested.
     Later,
 }
 
 /// Runs one command. Returns `None` if the rings cannot be accessed.
 fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> Option<Next> {
+    if adapter.registers.is_interrupted() {
+        return Some(Next::Later);
+    }
     let mask = (1u32 << rings.admin_log_size) - 1;
     let mut bytes = [0; size_of::<Submission>()];
     let host = adapter.host();
@@ -224,6 +236,10 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
         CommandFate::Fails(status) => Err(status.into()),
         CommandFate::Runs | CommandFate::Waits => execute(adapter, &command),
     };
+    if adapter.registers.is_interrupted() {
+        // What the command has ended may be in use until the end of the reset.
+        return Some(Next::Later);
+    }
     let failure = outcome.err();
     if let Some(Failure { status, detail }) = failure {
         adapter.stats().step(Counter::CmdsErr);

@@ -14,9 +14,12 @@ use vrnic_abi::qp::Access;
 
 use super::{Failure, Outcome, bad, pages_failure};
 use crate::adapter::Adapter;
-use crate::host::{HeldMemory, Host, Lane};
-use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError, read_list};
+use crate::host::{HeldMemory, Host, Lane, Transfers};
+use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError, Run, read_list};
 use crate::memory::tpt::Mr;
+
+/// Maximum number of parts of memory for whose transfers alone the end of pages waits.
+const MAX_PARTS: usize = 1 << 16;
 
 /// Returns a region of which no page is present.
 pub(super) fn translate<H: Host>(
@@ -126,10 +129,33 @@ pub(super) fn unmap_pages<H: Host>(adapter: &Adapter<H>, params: &UnmapPages) ->
     Ok(())
 }
 
-/// Makes pages of a region absent, and waits until no thread uses them any more.
+/// Makes pages of a region absent, and waits until nothing uses them any more.
 fn remove<H: Host>(adapter: &Adapter<H>, mr: &Mr, pages: Range<u64>) {
+    let parts = adapter.host().hold(Lane::SHARED).may_wait().then(|| parts(adapter, mr, &pages));
     adapter.tpt().mtt().remove_pages(&mr.table, pages);
     // A look-up after this finds no page.
     fence(Ordering::SeqCst);
-    adapter.drain();
+    let each_part = |each: &mut dyn FnMut(GuestAddr, u64)| {
+        let parts = parts.iter().flatten().flatten();
+        parts.for_each(|part| each(part.addr, part.len));
+    };
+    let has_all = !matches!(parts, Some(None));
+    adapter.drain(&if has_all { Transfers::In(&each_part) } else { Transfers::All });
+}
+
+/// Returns the memory of those pages of a region that are present, unless it has too many parts.
+fn parts<H: Host>(adapter: &Adapter<H>, mr: &Mr, pages: &Range<u64>) -> Option<Vec<Run>> {
+    let bytes = |page: u64| page.saturating_mul(1 << mr.table.shift);
+    let bytes = bytes(pages.start)..bytes(pages.end);
+    let (mut parts, mut is_whole) = (Vec::<Run>::new(), true);
+    adapter.tpt().mtt().each_part(&mr.table, bytes, &mut |addr, len| {
+        let count = parts.len();
+        let before = parts.last_mut();
+        match before.filter(|last| last.addr.checked_add(last.len) == Some(addr)) {
+            Some(last) => last.len += len,
+            None if count < MAX_PARTS => parts.push(Run { addr, len }),
+            None => is_whole = false,
+        }
+    });
+    is_whole.then_some(parts)
 }

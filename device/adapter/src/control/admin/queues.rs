@@ -18,7 +18,7 @@ use vrnic_abi::{Pdn, UarIndex, Xrcdn};
 use super::{Failure, Outcome, bad, pages_failure, spread, zero};
 use crate::adapter::Adapter;
 use crate::domain::Domain;
-use crate::host::Host;
+use crate::host::{Host, Transfers};
 use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
 use crate::objects::cq::{self, Cq, WhenFull};
@@ -465,8 +465,9 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     adapter.part(&qp);
     adapter.hang_up(&qp);
     // Takes both locks, so no worker uses the QP any more.
+    let askers = qp.askers();
     qp.clear(adapter.host());
-    adapter.host().wait_for_transfers();
+    adapter.host().wait_for_transfers(&Transfers::Of(askers));
     adapter.core().ranges.end_all_of(qpn);
     adapter.core().mark_waits.forget(qpn, &qp.mark_wait);
     adapter.end_commands(&qp);

@@ -7,6 +7,7 @@ use vrnic_abi::GuestAddr;
 
 use super::{LIST, LIST_MASK, Mtt, Table, page};
 use crate::memory::pages::PagesError;
+use crate::sync::AtomicU64;
 
 /// The word of a page that the driver cannot provide. Look-ups take it for an absent page.
 const FAILED: u64 = 2;
@@ -89,6 +90,60 @@ impl Mtt {
         }
     }
 
+    /// Calls `each` with the address and the length of each page of a table that is present and has
+    /// some of these bytes. If the table is one run, it does so once, with these bytes.
+    pub fn each_part(
+        &self,
+        table: &Table,
+        bytes: Range<u64>,
+        each: &mut dyn FnMut(GuestAddr, u64),
+    ) {
+        let size = 1 << table.shift;
+        let mut each_page = |words: &[AtomicU64]| {
+            let pages = words.iter().filter_map(|word| page(word.load(Ordering::Relaxed)));
+            pages.for_each(|page| each(page, size));
+        };
+        let pages = bytes.start >> table.shift..bytes.end.div_ceil(size);
+        match table.depth {
+            0 => each(GuestAddr::new(table.root.saturating_add(bytes.start)), bytes_len(&bytes)),
+            1 => self.lines.block(table.root).into_iter().for_each(|words| {
+                each_page(part(words, &pages));
+            }),
+            2..=5 => self.each_below(table.root, table.depth.into(), pages, &mut each_page),
+            // The segments of a command are not pages.
+            _ => {}
+        }
+    }
+
+    /// Calls `each` with the words of pages below a list, whose first page is page 0. Only lists
+    /// that exist cost time.
+    fn each_below(
+        &self,
+        list: u64,
+        depth: u32,
+        pages: Range<u64>,
+        each: &mut dyn FnMut(&[AtomicU64]),
+    ) {
+        let Some(words) = self.lists.block(list).filter(|_| !pages.is_empty()) else { return };
+        if depth == 2 {
+            return each(part(words, &pages));
+        }
+        let log = (depth - 2) * LIST;
+        let end = pages.end.min((words.len() as u64) << log);
+        if pages.start >= end {
+            return;
+        }
+        for at in pages.start >> log..=(end - 1) >> log {
+            let Some(below) = self.lists.load(list, at).and_then(|n| n.checked_sub(1)) else {
+                continue;
+            };
+            let base = at << log;
+            let start = pages.start.max(base) - base;
+            let end = end.min(base + (1 << log)) - base;
+            self.each_below(below, depth - 1, start..end, each);
+        }
+    }
+
     /// Makes pages below a list absent, whose first page is page 0. Only lists that exist cost
     /// time.
     fn remove_below(&self, list: u64, levels: u32, pages: Range<u64>) {
@@ -109,6 +164,16 @@ impl Mtt {
             self.remove_below(below, levels - 1, start..end);
         }
     }
+}
+
+/// Returns the words of these pages, as far as they exist.
+fn part<'a>(words: &'a [AtomicU64], pages: &Range<u64>) -> &'a [AtomicU64] {
+    let place = |page: u64| usize::try_from(page).unwrap_or(usize::MAX).min(words.len());
+    words.get(place(pages.start)..place(pages.end)).unwrap_or_default()
+}
+
+const fn bytes_len(bytes: &Range<u64>) -> u64 {
+    bytes.end.saturating_sub(bytes.start)
 }
 
 #[cfg(test)]
@@ -133,6 +198,12 @@ mod tests {
                 mtt.retry_page(&table, index);
                 assert_eq!(mtt.page_state(&table, index), PageState::Present, "not a failed one");
             }
+            let mut parts = Vec::new();
+            let bytes = (last << 12) + 7..(last << 12) + 8;
+            mtt.each_part(&table, bytes, &mut |addr, len| parts.push((addr.get(), len)));
+            mtt.each_part(&table, 0..last << 12, &mut |addr, len| parts.push((addr.get(), len)));
+            let present = BTreeSet::from([0, last / 2, last]).len();
+            assert_eq!(parts, vec![(0x5000, 4096); present]);
             mtt.remove_pages(&table, last..u64::MAX);
             assert_eq!(mtt.page_state(&table, last), PageState::Absent);
             assert!(mtt.resolve(&table, last << 12, 1).is_none());

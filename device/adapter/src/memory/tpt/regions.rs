@@ -2,7 +2,7 @@
 
 use super::Tpt;
 use super::entry::{Cold, Mr, Owner};
-use vrnic_abi::{Key, Pdn};
+use vrnic_abi::{GuestAddr, Key, Pdn};
 
 /// The reason for which a region cannot be removed or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,23 @@ impl Tpt {
         let cold = slot.back.cold.lock();
         unrevoked(&cold, key)?;
         slot.entry.last().map(|mr| Mr { key, ..mr }).ok_or(Refused::NotFound)
+    }
+
+    /// Returns the contents of the region or window with this key or, if it is not valid, those
+    /// that it had before.
+    pub fn contents(&self, key: Key) -> Option<Mr> {
+        let slot = self.slot(key.index())?;
+        let cold = slot.back.cold.lock();
+        let mr = slot.entry.last()?;
+        // The table of any other entry that is not valid may belong to another one by now.
+        let is_own = (mr.table.root, mr.table.depth) == (cold.table.root, cold.table.depth);
+        if is_own { Some(mr) } else { slot.entry.load() }
+    }
+
+    /// Calls `each` with the address and the length of each part of the memory of a region or
+    /// window, at least.
+    pub fn each_part(&self, mr: &Mr, each: &mut dyn FnMut(GuestAddr, u64)) {
+        self.mtt.each_part(&mr.table, mr.offset..mr.offset.saturating_add(mr.length), each);
     }
 
     /// Changes the PD and the rights of a region to those of `new`, and waits by `drain` until the

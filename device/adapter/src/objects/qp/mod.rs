@@ -492,6 +492,11 @@ impl<H: Host> Qp<H> {
         self.state() == State::Err && self.gave_up.load(Ordering::Acquire)
     }
 
+    /// Returns the numbers of both halves for [`crate::host::HeldMemory::attend`].
+    pub fn askers(&self) -> [u64; 2] {
+        [self.requester.lock().asker(), self.responder.lock().asker()]
+    }
+
     /// Discards all work, as in a new QP, and zeroes the doorbell words.
     pub fn clear(&self, host: &H) {
         let mut requester = self.requester.lock();

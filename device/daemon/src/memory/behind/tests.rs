@@ -1,5 +1,9 @@
 use std::sync::atomic::AtomicU8;
 
+use vrnic_abi::GuestAddr;
+use vrnic_adapter::host::Transfers;
+
+use super::wait::MAX_WAIT;
 use super::*;
 
 /// A VMM whose memory has another content at each read.
@@ -8,18 +12,29 @@ struct Vmm {
     content: AtomicU8,
     fails: Mutex<Option<Unanswered>>,
     written: Mutex<Vec<(u64, Vec<u8>)>>,
+    /// The addresses of writes that it has not answered.
+    owes: Mutex<Vec<u64>>,
 }
 
 impl Messages for Vmm {
-    fn read(&self, _addr: u64, len: usize) -> Result<Vec<u8>, Unanswered> {
+    fn read(&self, _addr: u64, len: usize, _end: &End) -> Result<Vec<u8>, Unanswered> {
         let content = self.content.fetch_add(1, Ordering::SeqCst);
         self.fails.lock().map_or_else(|| Ok(vec![content; len]), Err)
     }
 
-    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), Unanswered> {
+    fn write(&self, addr: u64, bytes: &[u8], end: &End) -> Result<(), Unanswered> {
+        if end.is_set() {
+            return Err(Unanswered::Ended);
+        }
         self.written.lock().push((addr, bytes.to_vec()));
         self.fails.lock().map_or(Ok(()), Err)
     }
+
+    fn is_owed(&self, addr: u64, len: u64) -> bool {
+        self.owes.lock().iter().any(|at| (addr..addr + len).contains(at))
+    }
+
+    fn disconnect(&self) {}
 }
 
 fn connected() -> (Behind, Arc<Vmm>) {
@@ -185,14 +200,15 @@ fn a_wait_ends_with_the_write_or_a_reset() {
     for ends in [false, true] {
         let job = behind.state.lock().take().expect("a job");
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| behind.wait_for_transfers());
-            std::thread::sleep(Duration::from_millis(50));
+            let waiter = scope.spawn(|| behind.wait_for_transfers(&Transfers::All));
+            std::thread::sleep(Duration::from_millis(200));
             assert!(!waiter.is_finished(), "a write is with the VMM");
             if ends {
                 behind.end_all();
             } else {
                 behind.finish(&job, job.run());
             }
+            assert!(waiter.join().expect("a result"));
         });
         assert!(behind.state.lock().take().is_none(), "what waited was removed");
         assert_eq!(behind.write(3, 0, b"next"), None);
@@ -208,7 +224,7 @@ fn a_wait_includes_the_read_that_is_with_the_vmm() {
     let job = behind.state.lock().take().expect("a job");
     assert_eq!(read(&behind, 2, 100), None);
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| behind.wait_for_transfers());
+        let waiter = scope.spawn(|| behind.wait_for_transfers(&Transfers::All));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiter.is_finished(), "a read is with the VMM");
         assert_eq!(behind.awaited(2, 100, 2), Awaited::Nothing, "what waited was removed");
@@ -218,7 +234,7 @@ fn a_wait_includes_the_read_that_is_with_the_vmm() {
         let next = state.take().expect("another job");
         drop(state);
         behind.changed.notify_all();
-        waiter.join().expect("the wait has ended");
+        assert!(waiter.join().expect("the wait has ended"));
         behind.finish(&next, next.run());
     });
     drop(job);
@@ -308,10 +324,99 @@ fn a_wait_includes_what_was_handed_over() {
     let progress = Arc::default();
     assert!(behind.hand_over(1, 8, b"bytes", &progress));
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| behind.wait_for_transfers());
+        let waiter = scope.spawn(|| behind.wait_for_transfers(&Transfers::All));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiter.is_finished());
         assert_eq!(work(&behind), 1);
+        assert!(waiter.join().expect("a result"));
     });
     assert_eq!((progress.awaited(), vmm.written.lock().len()), (Awaited::Nothing, 1));
+}
+
+/// A command of one process does not end the transfers of another one.
+#[test]
+fn a_wait_concerns_the_named_transfers_alone() {
+    let (behind, vmm) = connected();
+    let part = |each: &mut dyn FnMut(GuestAddr, u64)| each(GuestAddr::new(0x2000), 4096);
+    let names = [Transfers::Of([2, 7]), Transfers::In(&part)];
+    for names in names {
+        assert_eq!(read(&behind, 1, 0x1000), None);
+        let job = behind.state.lock().take().expect("a job");
+        let [first, second, third] = [(); 3].map(|()| Arc::default());
+        assert!(behind.hand_over(1, 0x1fff, b"1", &first));
+        assert!(behind.hand_over(2, 0x2ffe, b"2", &second));
+        assert!(behind.hand_over(3, 0x3000, b"3", &third));
+        assert_eq!(behind.write(2, 0x2008, b"again"), None);
+        let begun = Instant::now();
+        assert!(behind.wait_for_transfers(&names), "another one is with the VMM");
+        assert!(begun.elapsed() >= MAX_WAIT);
+        assert_eq!(second.awaited(), Awaited::Failed);
+        behind.finish(&job, job.run());
+        assert_eq!((work(&behind), vmm.written.lock().len()), (2, 2));
+        assert_eq!([first.awaited(), third.awaited()], [Awaited::Nothing; 2]);
+        assert!(behind.wait_for_transfers(&names), "nothing is left to wait for");
+        vmm.written.lock().clear();
+        behind.forget_reads(1);
+    }
+}
+
+/// The thread that serves the VMM waits for the end of a command, so its answer cannot come.
+#[test]
+fn a_wait_that_begins_during_a_reset_returns_at_once() {
+    let (behind, _vmm) = connected();
+    assert_eq!(behind.write(1, 0, b"sent"), None);
+    let job = behind.state.lock().take().expect("a job");
+    behind.let_wait(false);
+    behind.end_all();
+    assert!(behind.wait_for_transfers(&Transfers::All));
+    behind.let_wait(true);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| behind.wait_for_transfers(&Transfers::All));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished());
+        behind.finish(&job, job.run());
+        assert!(waiter.join().expect("a result"));
+    });
+}
+
+/// After a reset nothing that was begun before it is written.
+#[test]
+fn after_its_end_a_transfer_sends_nothing() {
+    type Ends = fn(&Behind);
+    let ends: [Ends; 3] = [Behind::end_all, |behind| behind.end_span(9, 1), Behind::disconnect];
+    for end in ends {
+        let (behind, vmm) = connected();
+        assert_eq!(behind.write(1, 8, b"bytes"), None);
+        let job = behind.state.lock().take().expect("a job");
+        end(&behind);
+        behind.finish(&job, job.run());
+        assert!(vmm.written.lock().is_empty(), "the thread had not begun to send");
+        assert!(behind.is_quiet());
+    }
+}
+
+#[test]
+fn quiet_is_what_the_vmm_has_answered() {
+    let (behind, vmm) = connected();
+    assert_eq!(behind.write(1, 8, b"bytes"), None);
+    let job = behind.state.lock().take().expect("a job");
+    behind.end_all();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| behind.is_quiet());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished(), "the write is with the VMM");
+        vmm.owes.lock().push(8);
+        behind.finish(&job, Err(Unanswered::Late));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished(), "the VMM may still execute it");
+        vmm.owes.lock().clear();
+        assert!(waiter.join().expect("a result"), "its late answer");
+    });
+    assert_eq!(behind.write(1, 8, b"bytes"), None);
+    let job = behind.state.lock().take().expect("a job");
+    vmm.owes.lock().push(8);
+    behind.finish(&job, Err(Unanswered::Late));
+    assert!(!behind.wait_for_transfers(&Transfers::All), "it never answers");
+    behind.disconnect();
+    assert!(behind.is_quiet(), "the VMM has gone");
 }

@@ -12,7 +12,7 @@ use vrnic_iscsi::{Config, Device};
 use super::{Failure, Outcome, bad};
 use crate::adapter::Adapter;
 use crate::datapath::local_wr;
-use crate::host::Host;
+use crate::host::{Host, Transfers};
 use crate::objects::qp::Path;
 use crate::objects::qp::toe::iscsi::Terms;
 
@@ -82,7 +82,8 @@ pub(in crate::control::admin) fn end_command<H: Host>(
         }
         local_wr::end_command(&qp, params.key).map_err(|_| Status::NotFound)?;
     }
-    adapter.drain();
+    // Only messages of this QP use it.
+    adapter.drain(&Transfers::Of(qp.askers()));
     qp.tpt.finish_command(params.key);
     Ok(())
 }
