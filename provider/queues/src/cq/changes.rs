@@ -82,8 +82,8 @@ impl Changes {
         }
     }
 
-    /// Gives the list to `make`, which makes all of the changes, or none if memory runs out. Returns
-    /// whether it has.
+    /// Gives the list to `make`, which makes all of the changes, or none if memory runs out.
+    /// Returns whether it has.
     pub(super) fn make(&self, make: impl FnOnce(&mut Vec<Change>) -> bool) -> bool {
         let mut waiting = self.waiting.lock();
         let made = make(&mut waiting.list);

@@ -14,7 +14,7 @@ use vrnic_abi as abi;
 use abi::cq::waiting;
 
 use super::changes::Changes;
-use super::credits::{Feeders, NO_QPN, feeder};
+use super::feeders::{Feeders, NO_QPN, feeder};
 use crate::completion::{Completion, QPN_WORD, SRQN_WORD, STAMP_WORD, WORDS};
 use crate::doorbell::Life;
 use crate::ring::Ring;

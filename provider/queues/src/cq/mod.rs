@@ -6,12 +6,14 @@
 //! | --- | --- |
 //! | `changes` | changes to the feeders that wait for the thread that polls |
 //! | `consumer` | the consuming side of the ring |
-//! | `credits` | the queue pairs that feed a queue, and the credits that completions give back |
+//! | `credits` | the credits that completions give back |
+//! | `feeders` | the queue pairs that feed a queue |
 //! | `resize` | changing the size of a queue |
 
 mod changes;
 mod consumer;
 mod credits;
+mod feeders;
 mod resize;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -29,8 +31,8 @@ use abi::{Qpn, Srqn};
 
 use self::changes::Changes;
 use self::consumer::{Consumer, is_behind, written};
-use self::credits::SHARED;
 pub use self::credits::{Credits, Halves, SharedCredits};
+use self::feeders::SHARED;
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
 use crate::handover::{CqHandover, RingPlace};
