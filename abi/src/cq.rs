@@ -184,7 +184,8 @@ pub const STAMP_OFFSET: u32 = 60;
 /// The errors of `written`.
 #[inline]
 pub fn waiting<E>(size: u32, written: impl Fn(u32) -> Result<bool, E>) -> Result<u32, E> {
-    // The entries in front of `count` have been written, the one at `end` has not, or there is none.
+    // The entries in front of `count` have been written, and the one at `end`, if there is one, has
+    // not.
     let (mut count, mut end) = (0, size);
     while count < end {
         // Twice as far each time until one has not been written, then half-way between.

@@ -81,8 +81,8 @@ impl RecvQueue {
         self.max_sge
     }
 
-    /// Copies the entries from `freed` on, which have not completed, to their places in `ring`. From
-    /// now on no more entries may be outstanding than both rings have.
+    /// Copies the entries from `freed` on, which have not completed, to their places in `ring`.
+    /// From now on no more entries may be outstanding than both rings have.
     ///
     /// # Errors
     /// Returns an error if `ring` has entries of another size, or no room for them.
@@ -105,8 +105,8 @@ impl RecvQueue {
         }
     }
 
-    /// Continues in `ring`, to which the entries from `first` on are still to be copied. Returns the
-    /// old ring.
+    /// Continues in `ring`, to which the entries from `first` on are still to be copied. Returns
+    /// the old ring.
     pub(crate) fn continue_in(&mut self, ring: Ring, first: u32) -> Ring {
         self.copy_to(&ring, first);
         self.room = ring.size();

@@ -132,8 +132,8 @@ impl<H: Host> Addresses<H> {
         (0..).map_while(nth).flatten()
     }
 
-    /// Returns whether an adapter has claimed a MAC in some VLAN, even if the MAC does not belong to
-    /// it.
+    /// Returns whether an adapter has claimed a MAC in some VLAN, even if the MAC does not belong
+    /// to it.
     pub(crate) fn is_claimed_by(&self, adapter: &Objects<H>, mac: MacAddr) -> bool {
         self.tables.read().named.contains_key(&Named { own: adapter.core().mac(), mac })
     }

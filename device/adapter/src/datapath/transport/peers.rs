@@ -75,8 +75,8 @@ impl<'a, H: Host> Network<'a, H> {
         outbox.clear();
     }
 
-    /// Returns whether a MAC belongs to the adapter in a VLAN. A QP may have been connected with one
-    /// that the adapter has lost since.
+    /// Returns whether a MAC belongs to the adapter in a VLAN. A QP may have been connected with
+    /// one that the adapter has lost since.
     #[inline]
     pub(crate) fn has_address(&self, at: VlanMac) -> bool {
         let core = self.core();
