@@ -1,6 +1,7 @@
 //! Frames that wait: for a time, or for later frames.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
 use std::time::Duration;
 
 use vrnic_packet::Nanos;
@@ -13,7 +14,7 @@ pub const BYTES: usize = 32 << 20;
 /// A frame that can wait.
 pub trait Waits {
     /// Identifies a stream of frames, within which one frame may overtake another.
-    type Stream: PartialEq;
+    type Stream: Hash + Eq;
 
     /// Returns its length in bytes.
     fn bytes(&self) -> usize;
@@ -27,20 +28,36 @@ type Place = (Nanos, u64);
 
 /// Frames that wait.
 #[derive(Debug)]
-pub struct Delayed<F> {
-    waiting: BTreeMap<Place, F>,
-    /// Frames that wait for later frames to pass, and for how many.
-    behind: Vec<(Place, u32)>,
+pub struct Delayed<F: Waits> {
+    waiting: BTreeMap<Place, Waiting<F>>,
+    /// The streams of which frames wait for later ones.
+    streams: HashMap<F::Stream, Stream>,
     /// Frames that enough later frames have passed.
     passed: VecDeque<F>,
     next: u64,
     bytes: usize,
 }
 
-impl<F> Default for Delayed<F> {
+#[derive(Debug)]
+struct Waiting<F> {
+    frame: F,
+    /// The count of its stream at which its wait is over, if it waits for later frames.
+    due: Option<u64>,
+}
+
+/// A stream of which frames wait for later ones.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The number of frames that have passed since the first one has begun to wait.
+    count: u64,
+    /// The frames that wait, by the count at which their wait is over.
+    behind: BTreeSet<(u64, Place)>,
+}
+
+impl<F: Waits> Default for Delayed<F> {
     fn default() -> Self {
-        let (waiting, behind) = (BTreeMap::new(), Vec::new());
-        Self { waiting, behind, passed: VecDeque::new(), next: 0, bytes: 0 }
+        let (waiting, streams) = (BTreeMap::new(), HashMap::new());
+        Self { waiting, streams, passed: VecDeque::new(), next: 0, bytes: 0 }
     }
 }
 
@@ -50,7 +67,8 @@ impl<F: Waits> Delayed<F> {
     /// # Errors
     /// The frame, if too many frames or bytes wait.
     pub fn for_time(&mut self, frame: F, now: Nanos, time: Duration) -> Result<(), F> {
-        self.push(frame, now.plus(time)).map(|_| ())
+        let place = self.place(now.plus(time));
+        self.keep(place, frame, None)
     }
 
     /// Lets a frame wait until this many later frames of its stream have passed ([`Self::passed`]),
@@ -59,52 +77,71 @@ impl<F: Waits> Delayed<F> {
     /// # Errors
     /// The frame, if too many frames or bytes wait.
     pub fn for_frames(&mut self, frame: F, frames: u32, until: Nanos) -> Result<(), F> {
-        let place = self.push(frame, until)?;
-        self.behind.push((place, frames));
+        let (place, stream) = (self.place(until), frame.stream());
+        let count = self.streams.get(&stream).map_or(0, |stream| stream.count);
+        let due = count.saturating_add(frames.max(1).into());
+        self.keep(place, frame, Some(due))?;
+        self.streams.entry(stream).or_default().behind.insert((due, place));
         Ok(())
     }
 
-    fn push(&mut self, frame: F, until: Nanos) -> Result<Place, F> {
+    const fn place(&mut self, until: Nanos) -> Place {
+        self.next += 1;
+        (until, self.next)
+    }
+
+    fn keep(&mut self, place: Place, frame: F, due: Option<u64>) -> Result<(), F> {
         let bytes = self.bytes.saturating_add(frame.bytes());
-        if self.waiting.len() + self.passed.len() >= FRAMES || bytes > BYTES {
+        if self.len() >= FRAMES || bytes > BYTES {
             return Err(frame);
         }
-        let place = (until, self.next);
-        self.next += 1;
         self.bytes = bytes;
-        self.waiting.insert(place, frame);
-        Ok(place)
+        self.waiting.insert(place, Waiting { frame, due });
+        Ok(())
     }
 
     /// Counts a frame of this stream as passing all frames that wait.
     pub fn passed(&mut self, stream: &F::Stream) {
-        let Self { waiting, behind, passed, .. } = self;
-        behind.retain_mut(|(place, frames)| {
-            let Some(overtaken) = waiting.get(place) else { return false };
-            if overtaken.stream() == *stream {
-                *frames = frames.saturating_sub(1);
-            }
-            if *frames == 0 {
-                passed.extend(waiting.remove(place));
-            }
-            *frames > 0
-        });
+        let Some(Stream { count, behind }) = self.streams.get_mut(stream) else { return };
+        *count = count.saturating_add(1);
+        while behind.first().is_some_and(|(due, _)| due <= count) {
+            let overtaken = behind.pop_first().and_then(|(_, place)| self.waiting.remove(&place));
+            self.passed.extend(overtaken.map(|waiting| waiting.frame));
+        }
+        if behind.is_empty() {
+            self.streams.remove(stream);
+        }
     }
 
-    /// Takes a frame whose wait is over. The frame whose wait ends first comes first.
-    pub fn next(&mut self, now: Nanos) -> Option<F> {
-        let due = |((until, _), _): (&Place, _)| *until <= now;
-        let frame = match self.passed.pop_front() {
-            Some(frame) => Some(frame),
-            None if self.waiting.first_key_value().is_some_and(due) => self.pop(),
-            None => None,
-        }?;
+    /// Takes a frame that enough later frames have passed.
+    pub fn overtaken(&mut self) -> Option<F> {
+        let frame = self.passed.pop_front()?;
         self.bytes = self.bytes.saturating_sub(frame.bytes());
         Some(frame)
     }
 
+    /// Takes a frame whose wait is over. The frame whose wait ends first comes first.
+    pub fn next(&mut self, now: Nanos) -> Option<F> {
+        self.overtaken().or_else(|| {
+            let is_over = self.deadline().is_some_and(|until| until <= now);
+            is_over.then(|| self.pop()).flatten()
+        })
+    }
+
+    /// Takes the first frame of those that wait, and forgets for what it waits.
     fn pop(&mut self) -> Option<F> {
-        self.waiting.pop_first().map(|(_, frame)| frame)
+        let (place, Waiting { frame, due }) = self.waiting.pop_first()?;
+        self.bytes = self.bytes.saturating_sub(frame.bytes());
+        if let Some(due) = due
+            && let stream = frame.stream()
+            && let Some(Stream { behind, .. }) = self.streams.get_mut(&stream)
+        {
+            behind.remove(&(due, place));
+            if behind.is_empty() {
+                self.streams.remove(&stream);
+            }
+        }
+        Some(frame)
     }
 
     /// Returns the time at which the wait of the next frame is over.
@@ -115,15 +152,19 @@ impl<F: Waits> Delayed<F> {
 
     /// Takes any frame, because the rules were cleared.
     pub fn flush(&mut self) -> Option<F> {
-        let frame = self.passed.pop_front().or_else(|| self.pop())?;
-        self.bytes = self.bytes.saturating_sub(frame.bytes());
-        Some(frame)
+        self.overtaken().or_else(|| self.pop())
     }
 
     /// Returns the number of frames that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len() + self.passed.len()
+    }
+
+    /// Returns the number of entries that it keeps of frames that wait for later ones.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.streams.values().map(|stream| stream.behind.len()).sum()
     }
 
     /// Returns whether no frames wait.

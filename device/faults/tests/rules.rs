@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use vrnic_abi::{admin, cq, eq, sq};
-use vrnic_faults::delay::{BYTES, FRAMES, Waits};
 use vrnic_faults::entry::MAX_QPS;
 use vrnic_faults::set::MAX_RULES;
 use vrnic_faults::text::ParseError;
 use vrnic_faults::{
-    Action, Chance, Crc, Delayed, Fate, Faults, Filter, Opcode, Pattern, Rule, RuleId, Rules, Site,
-    Subject, corrupt,
+    Action, Chance, Crc, Fate, Faults, Filter, Opcode, Pattern, Rule, RuleId, Rules, Site, Subject,
+    corrupt,
 };
 use vrnic_iwarp::wire::rdmap;
 use vrnic_packet::Nanos;
@@ -252,64 +251,6 @@ fn errors_say_what_is_wrong() {
     for (text, expected) in cases {
         let error: ParseError = text.parse::<Rule>().expect_err(text);
         assert!(error.to_string().starts_with(expected), "{text}: {error}");
-    }
-}
-
-/// A frame of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Waiting(&'static str, u32);
-
-impl Waits for Waiting {
-    type Stream = u32;
-
-    fn bytes(&self) -> usize {
-        self.0.len()
-    }
-
-    fn stream(&self) -> u32 {
-        self.1
-    }
-}
-
-#[test]
-fn frames_wait_for_time_or_for_others() {
-    let mut delayed = Delayed::default();
-    let at = |nanos| Nanos(nanos);
-    let [late, early, overtaken, kept] = [("late", 1), ("early", 1), ("overtaken", 2), ("kept", 2)]
-        .map(|(name, stream)| Waiting(name, stream));
-    delayed.for_time(late, at(0), Duration::from_nanos(100)).expect("room");
-    delayed.for_time(early, at(0), Duration::from_nanos(50)).expect("room");
-    delayed.for_frames(overtaken, 2, at(80)).expect("room");
-    delayed.for_frames(kept, 2, at(80)).expect("room");
-    assert_eq!(delayed.deadline(), Some(at(50)));
-    assert_eq!((delayed.next(at(49)), delayed.next(at(60))), (None, Some(early)));
-    delayed.passed(&2);
-    delayed.passed(&1);
-    assert_eq!(delayed.next(at(60)), None);
-    // A frame that no other frame passes waits until its time.
-    assert_eq!(delayed.next(at(80)), Some(overtaken));
-    delayed.passed(&2);
-    assert_eq!(delayed.next(at(60)), Some(kept));
-    assert_eq!(delayed.next(at(100)), Some(late));
-    assert_eq!((delayed.deadline(), delayed.is_empty()), (None, true));
-}
-
-#[test]
-fn frames_that_wait_are_bounded_by_number_and_by_bytes() {
-    let long: &str = Box::leak("a".repeat(1 << 20).into());
-    for (text, count) in [("", FRAMES), (long, BYTES >> 20)] {
-        let (mut delayed, frame) = (Delayed::default(), Waiting(text, 1));
-        for _ in 0..count {
-            delayed.for_frames(frame, 1, NOW).expect("room");
-        }
-        assert_eq!(delayed.for_frames(frame, 1, NOW), Err(frame));
-        assert_eq!(delayed.len(), count);
-        delayed.passed(&1);
-        assert_eq!(delayed.next(Nanos::default()), Some(frame), "not by time");
-        delayed.for_time(frame, NOW, Duration::ZERO).expect("room again");
-        while delayed.flush().is_some() {}
-        assert!(delayed.is_empty());
-        delayed.for_frames(frame, 1, NOW).expect("room again");
     }
 }
 

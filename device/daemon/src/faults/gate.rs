@@ -19,6 +19,9 @@ use crate::worker::pool::now;
 /// Maximum time for which a packet waits for later packets to overtake it, because none may follow.
 const OVERTAKE: Duration = Duration::from_millis(100);
 
+/// The most packets that are taken at once from those that wait, because senders wait meanwhile.
+const AT_ONCE: usize = 256;
+
 /// The rules, and the packets that wait.
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -120,7 +123,8 @@ impl Gate {
         let mut state = self.state.lock();
         while !state.ended {
             let time = now();
-            let late: Vec<_> = std::iter::from_fn(|| state.waiting.next(time)).collect();
+            let late = std::iter::from_fn(|| state.waiting.next(time));
+            let late: Vec<_> = late.take(AT_ONCE).collect();
             match state.waiting.deadline() {
                 _ if !late.is_empty() => MutexGuard::unlocked(&mut state, || self.send(late)),
                 None => self.bell.wait(&mut state),
@@ -145,7 +149,8 @@ impl Gate {
         }
     }
 
-    /// Applies the rules to frames that leave.
+    /// Applies the rules to frames that leave. Packets whose time is over are sent by
+    /// [`Self::send_late`], so that no sender pays for those of others.
     pub(super) fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
         if !from.has_rules {
             return;
@@ -153,20 +158,13 @@ impl Gate {
         let time = now();
         let mut state = self.state.lock();
         let before = state.waiting.deadline();
-        let mut late = Vec::new();
         for frame in std::mem::take(frames) {
             state.pass(&self.rules, from, frame, time, frames);
-            while let Some(waiting) = state.waiting.next(time) {
-                if waiting.stream.0 == from.mac {
-                    frames.push(waiting.frame);
-                } else {
-                    late.push(waiting);
-                }
-            }
+            let overtaken = std::iter::from_fn(|| state.waiting.overtaken());
+            frames.extend(overtaken.map(|waiting| waiting.frame));
         }
         let next = state.waiting.deadline();
         drop(state);
-        self.send(late);
         if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
             self.bell.notify_one();
         }
