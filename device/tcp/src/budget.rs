@@ -115,6 +115,13 @@ impl Share {
         more == 0 || self.take(more)
     }
 
+    /// Takes over what another share of the same budget has taken, also if the budget would not
+    /// allow so much at once: it is in use already.
+    pub fn merge(&mut self, mut other: Self) {
+        self.used = self.used.saturating_add(std::mem::take(&mut other.used));
+        self.budget = self.budget.take().or_else(|| other.budget.take());
+    }
+
     /// Gives bytes back.
     pub fn give_back(&mut self, bytes: usize) {
         let bytes = bytes.min(self.used);
@@ -179,6 +186,21 @@ mod tests {
         drop(first);
         assert!(second.grow(50));
         second.give_back(500);
+        assert_eq!(budget.free(), 100);
+    }
+
+    #[test]
+    fn shares_that_become_one_have_what_both_had() {
+        let budget = Budget::new(100);
+        let [mut first, mut second] = [(); 2].map(|()| Share::of(&budget));
+        assert!(first.take(30) && second.take(30));
+        first.merge(second);
+        assert_eq!((first.used(), budget.free()), (60, 40));
+        let mut empty = Share::default();
+        empty.merge(first);
+        empty.give_back(50);
+        assert_eq!((empty.used(), budget.free()), (10, 90));
+        drop(empty);
         assert_eq!(budget.free(), 100);
     }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | `budgets` | what is counted in the memory for connections |
 //! | `bytes` | bytes from sends to receives, over cables with faults |
 //! | `completions` | when receives and sends complete |
 //! | `releases` | receives that are not full and that the program asks for |
@@ -13,6 +14,7 @@
 //! | `switches` | RDMA on a connection that has carried bytes |
 //! | `random` | random frames and receives |
 
+mod budgets;
 mod bytes;
 mod closing;
 mod completions;

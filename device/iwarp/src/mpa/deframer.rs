@@ -9,6 +9,9 @@ use crate::tcp::{Budget, Rest, Share};
 use crate::wire::fpdu;
 use crate::wire::terminate::Cause;
 
+/// Memory for a marker and a length field. It is of a fixed size, and so not counted.
+const SHORT: usize = 8;
+
 /// Maximum number of octets of an FPDU with its markers.
 const WIRE_MAX: usize = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
 
@@ -82,6 +85,13 @@ impl Deframer {
             (self.carry, self.plain) = (Vec::new(), Vec::new());
             self.share.give_all_back();
         }
+    }
+
+    /// Returns the number of octets of memory that it keeps, apart from those of a fixed size.
+    #[must_use]
+    pub const fn kept(&self) -> usize {
+        let carry = self.carry.capacity();
+        if carry > SHORT { carry } else { 0 }
     }
 
     /// Searches the next FPDU in `octets`, which start where the consumed octets end.

@@ -220,6 +220,13 @@ impl Stream {
         }
     }
 
+    /// Returns the number of octets of memory that it keeps while it has no work, apart from those
+    /// of a fixed size.
+    #[must_use]
+    pub const fn kept(&self) -> usize {
+        self.arriving.deframer.kept()
+    }
+
     /// Handles the agreement, after both start frames are known.
     fn agree(&mut self, agreement: Agreement) {
         let Agreement { crc, markers_sent, markers_received, ird, ord, .. } = agreement;

@@ -128,6 +128,12 @@ impl Connection {
         self.receive.shrink();
     }
 
+    /// Returns the number of bytes of memory in which bytes of the peer are stored.
+    #[must_use]
+    pub const fn kept(&self) -> usize {
+        self.receive.kept()
+    }
+
     /// Asks a sink that has held bytes back ([`Then::Hold`](crate::Then::Hold)) to take them now.
     pub fn resume(&mut self, now: Nanos, sink: &mut impl Sink) {
         if self.ending.is_over() {

@@ -112,6 +112,11 @@ impl Receiver {
         self.store.shrink();
     }
 
+    /// Returns the number of bytes of memory for stored bytes.
+    pub(crate) const fn kept(&self) -> usize {
+        self.store.kept()
+    }
+
     /// Returns the position of the next byte that has not arrived, or the position behind the
     /// peer's end.
     pub(crate) fn next(&self) -> StreamPos {

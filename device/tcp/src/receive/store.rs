@@ -103,6 +103,11 @@ impl Store {
         }
     }
 
+    /// Returns the number of bytes of memory of its blocks.
+    pub(crate) const fn kept(&self) -> usize {
+        self.used * BLOCK
+    }
+
     /// Returns whether a block has memory.
     pub(crate) const fn is_used(&self) -> bool {
         self.used > 0

@@ -175,9 +175,14 @@ pub(crate) struct Takeover<'a, H: Host> {
 impl<H: Host> Streaming<H> {
     /// Creates the connection of a QP.
     #[must_use]
-    pub(crate) fn new(takeover: Takeover<'_, H>, queue: &SendRing) -> Self {
-        let Takeover { now, role, mut tcp, mut stream, ends, memory } = takeover;
-        tcp.use_budget(memory);
+    pub(crate) fn new(mut takeover: Takeover<'_, H>, queue: &SendRing) -> Self {
+        takeover.tcp.use_budget(takeover.memory);
+        Self::with_budget(takeover, queue)
+    }
+
+    /// Creates the connection of a QP whose TCP takes its memory from that of all connections.
+    fn with_budget(takeover: Takeover<'_, H>, queue: &SendRing) -> Self {
+        let Takeover { now, role, tcp, mut stream, ends, memory } = takeover;
         stream.use_budget(memory);
         let share = Share::of(memory);
         // Every adapter asks for a first message of the initiator, so this peer is none. It may
@@ -225,7 +230,7 @@ impl<H: Host> Streaming<H> {
         switched: Switched,
         queue: &SendRing,
     ) -> Self {
-        Self { switched, pairing: Pairing::Apart, ..Self::new(takeover, queue) }
+        Self { switched, pairing: Pairing::Apart, ..Self::with_budget(takeover, queue) }
     }
 
     /// Makes FPDUs as long as a segment is now. The path may carry less than before, or as much as
@@ -269,6 +274,13 @@ impl<H: Host> Streaming<H> {
         self.outbox = Vec::new();
         self.used = false;
         None
+    }
+
+    /// Returns the number of bytes of memory that it keeps while it has no work, apart from its own
+    /// fixed size. They are counted in the memory for connections.
+    #[must_use]
+    pub const fn kept(&self) -> usize {
+        self.tcp.kept() + self.stream.kept() + self.switched.kept()
     }
 
     /// Completes short messages without their acknowledgement from now on, if the peer holds

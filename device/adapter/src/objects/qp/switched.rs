@@ -53,6 +53,12 @@ impl Switched {
         all
     }
 
+    /// Returns the number of bytes of memory that it keeps, apart from its own fixed size.
+    #[must_use]
+    pub const fn kept(&self) -> usize {
+        self.first.len()
+    }
+
     /// Records that the peer has closed its direction. Returns whether the stream may know.
     pub const fn finish(&mut self) -> bool {
         self.finished = !self.first.is_empty();

@@ -117,6 +117,15 @@ impl<H: Host> Toe<H> {
             && (below_min || self.share.grow(self.outstanding.max_bytes() + Sends::MAX_BYTES))
     }
 
+    /// Returns the number of bytes of memory that it keeps while it has no work, apart from its own
+    /// fixed size. They are counted in the memory for connections.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        let received = self.switch.as_ref().map_or(0, |switch| switch.received.len());
+        let session = self.session.as_ref().map_or(0, |_| Session::MAX_BYTES);
+        self.tcp.kept() + self.receives.kept() + received + session
+    }
+
     /// Returns the state of the connection.
     #[must_use]
     pub fn status(&self) -> ConnectionStatus {

@@ -1,7 +1,7 @@
 //! Connections that carry bytes first, and then RDMA messages of another QP.
 
 use vrnic_abi::admin::{self, StartRdma, command};
-use vrnic_abi::connection::{Ending, Received, Stage, StartFlags};
+use vrnic_abi::connection::{Ending, RECEIVED_MAX, Received, Stage, StartFlags};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
@@ -14,6 +14,7 @@ use vrnic_tcp::wire::frame::Frame as TcpFrame;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{TO_RTS, attributes};
+use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
 use super::{apart, cable, connected, pass, received, segment, send, sent, wait};
@@ -209,6 +210,43 @@ fn bytes_that_the_program_has_read_belong_to_messages() {
     b.post_first();
     b.opened(&cable);
     both_messages_arrive(&cable, &mut a, &mut b, &data);
+}
+
+/// Bytes that the kernel and the program had received stay counted until the messages in them have
+/// been processed.
+#[test]
+fn early_bytes_are_counted_after_the_transition() {
+    const RECEIVED: u32 = 5000;
+    let cable = cable(8, Faults::default());
+    let (a, b) = apart(&cable, false);
+    let early = RECEIVED_MAX as usize;
+    stream::open_toe(&a, 0, cable.gb.mac(), &[]).expect("OPEN_CONNECTION");
+    // Two SENDs without CRCs, of which the second one finds no receive.
+    let message = |number: u8| {
+        let mut fpdu = vec![0; 28];
+        fpdu[..4].copy_from_slice(&[0, 20, 0x41, 0x43]);
+        fpdu[15] = number;
+        fpdu
+    };
+    let mut bytes = [message(1), message(2)].concat();
+    bytes.resize(early, 0);
+    stream::open_toe(&b, 1, cable.ga.mac(), &bytes).expect("OPEN_CONNECTION");
+    let mut b = Side::new(b, &a);
+    // Some of them are in a receive, and so no longer in the adapter.
+    b.bytes.post_recv(1, &[b.bytes.sge(0, RECEIVED)]);
+    assert_eq!(received(&cable, &mut b.bytes), RECEIVED as usize);
+    b.bytes.fill(0, &bytes[..RECEIVED as usize]);
+    let received_here =
+        Received { addr: b.bytes.buffer.into(), len: RECEIVED.into(), reserved: 0.into() };
+    let params = StartRdma { received: received_here, flags: 0.into(), ..b.params() };
+    b.bytes.guest.command::<command::StartRdma>(&params).expect("START_RDMA");
+    let memory = cable.gb.adapter.connection_memory();
+    assert_eq!(memory.free(), CONNECTION_MEMORY - early - RECEIVED as usize);
+    b.post_first();
+    assert_eq!(received(&cable, &mut b.rdma), 2);
+    assert_eq!(memory.free(), CONNECTION_MEMORY - early);
+    b.rdma.set_state(State::Reset);
+    assert_eq!(memory.free(), CONNECTION_MEMORY);
 }
 
 /// Between the beginning and the first receive, TCP acknowledges and stores what arrives.

@@ -56,9 +56,9 @@ fn continued<H: Host>(
     switch: Switch<H>,
     to: &Peer<H>,
 ) -> Streaming<H> {
-    let Switch { terms, received: mut first, share, .. } = switch;
-    first.extend_from_slice(toe.receives.early());
-    let Toe { mut tcp, ends, .. } = toe;
+    let Switch { terms, received, share, .. } = switch;
+    let Toe { mut tcp, ends, receives, .. } = toe;
+    let (first, share) = receives.hand_over(received, share);
     tcp.set_half_open(false);
     tcp.set_window(WINDOW);
     let switched = Switched::new(first, share, tcp.sent(), tcp.delivered());

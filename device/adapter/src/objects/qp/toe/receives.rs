@@ -129,6 +129,24 @@ impl Receives {
         }
     }
 
+    /// Appends the bytes of the guest's kernel that are not in receives to `first`, which is
+    /// counted in `share`. Returns both: exactly these bytes are counted then.
+    #[must_use]
+    pub fn hand_over(self, mut first: Vec<u8>, mut share: Share) -> (Vec<u8>, Share) {
+        let early = self.early();
+        first.reserve_exact(early.len());
+        first.extend_from_slice(early);
+        share.merge(self.share);
+        share.give_back(share.used().saturating_sub(first.len()));
+        (first, share)
+    }
+
+    /// Returns the number of bytes of memory that it keeps, apart from its own fixed size.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.early.len()
+    }
+
     /// Returns whether receives complete only when they are full, so that the place of each byte of
     /// the stream is known before the bytes in front of it have arrived.
     #[must_use]
