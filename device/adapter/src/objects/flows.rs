@@ -117,6 +117,8 @@ pub struct Selected {
     pub targets: ArrayVec<Target, { MAX_COPIES + 1 }>,
     /// True if the frame has no further receivers.
     pub is_trapped: bool,
+    /// The number of rules with which the frame was compared.
+    pub compared: u64,
 }
 
 /// The rules of an adapter.
@@ -234,7 +236,11 @@ impl Flows {
     #[must_use]
     pub fn select(&self, key: &FrameKey) -> Selected {
         let mut selected = Selected::default();
-        for installed in self.rules.read().iter().filter(|installed| installed.matches(key)) {
+        for installed in self.rules.read().iter() {
+            selected.compared += 1;
+            if !installed.matches(key) {
+                continue;
+            }
             let target = installed.rule.receiver.of(|| *key);
             if let Some(target) = target.filter(|target| !selected.targets.contains(target)) {
                 let _has_room = selected.targets.try_push(target);

@@ -307,6 +307,14 @@ impl SendWqe {
         Frames { count, bytes: self.length + (count - 1) * headers }
     }
 
+    /// Returns the number of frames of the entry `bytes` of a QP of raw packets that are left when
+    /// those of `done` bytes of its data have been sent.
+    #[must_use]
+    pub fn frames_from(&self, bytes: &[u8], done: u64) -> u64 {
+        let sent = Self::segmentation(bytes).map_or(0, |segment| done / u64::from(segment.mss));
+        self.frames(bytes).count.saturating_sub(sent)
+    }
+
     /// Returns the parameters of the SEGMENT in the entry `bytes`.
     #[must_use]
     pub fn segmentation(bytes: &[u8]) -> Option<Segmentation<'_>> {

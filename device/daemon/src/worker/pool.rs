@@ -7,12 +7,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::thread::nanosleep;
+use rustix::time::{ClockId, clock_gettime};
 use vrnic_packet::Nanos;
 
 use super::engines::{Engines, Polled};
 use super::idle::{IdleConfig, IdlePolicy, IdleStep};
 use super::sleep;
-use super::turns::Turns;
+use super::turns::{Clocks, Turns};
 use super::waker::Waker;
 use crate::memory::stall::Watched;
 use crate::os::sys::{self, LoadMeter};
@@ -27,6 +28,22 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 #[must_use]
 pub fn now() -> Nanos {
     Nanos::default().plus(START.elapsed())
+}
+
+/// The clocks of the present thread.
+struct ThreadClocks;
+
+impl Clocks for ThreadClocks {
+    #[inline]
+    fn now(&self) -> Nanos {
+        now()
+    }
+
+    fn on_processor(&self) -> Nanos {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        // A time on a processor is not negative.
+        Nanos::default().plus(time.try_into().unwrap_or_default())
+    }
 }
 
 /// Configuration of a worker.
@@ -163,7 +180,7 @@ impl Worker {
 
     #[inline]
     fn poll(&mut self) -> bool {
-        self.turns.pass(now)
+        self.turns.pass(&ThreadClocks)
     }
 
     /// Returns whether the worker has to end, or its list of engines has changed.

@@ -15,7 +15,8 @@
 //! engine, they are not prompt, and quanta are not shortened because of them.
 //!
 //! The clock is read for polls that take long, and for some of the others. An engine whose work
-//! takes longer than its estimate is measured more often.
+//! takes longer than its estimate is measured more often. A very long poll may be one during which
+//! the thread had no processor. So after one, the thread's time on a processor is measured, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,11 +51,23 @@ const PROMPT_POLLS: u16 = 2_000;
 const LONG_POLL: u64 = 2_000;
 /// Time in nanoseconds by which twice the estimate of a poll may be too short.
 const MAX_ERROR: u64 = 1_000;
-/// The longest time that an engine pays for a poll, in nanoseconds. The thread may have been
-/// without a processor.
+/// The longest time in nanoseconds that an engine pays for a poll during which the thread may have
+/// been without a processor.
 const MAX_CHARGE: u64 = 100_000;
+/// Number of busy polls of an engine for which the thread's time on a processor is measured, after
+/// one that took longer than [`MAX_CHARGE`].
+const HEAVY_POLLS: u8 = 128;
 /// Quanta are multiples of this part of the largest.
 const PARTS: u32 = 1 << 10;
+
+/// The clocks of a worker's thread.
+pub trait Clocks {
+    /// Returns the time.
+    fn now(&self) -> Nanos;
+
+    /// Returns the time for which the thread has had a processor.
+    fn on_processor(&self) -> Nanos;
+}
 
 /// The engines of a worker, with what each may still use.
 pub struct Turns {
@@ -84,6 +97,8 @@ struct Seat {
     /// Number of busy polls until the next one that is measured, and number that are measured.
     unmeasured: u8,
     measured: u8,
+    /// Number of busy polls for which the thread's time on a processor is measured.
+    heavy: u8,
     /// Number of polls with little work that count, at most [`PROMPT_AFTER`].
     light: u16,
     /// Number of polls without work for which it is still prompt; 0 if it is not prompt.
@@ -114,6 +129,7 @@ impl Turns {
                 shares: engine.share().is_some(),
                 unmeasured: SAMPLE_INTERVAL,
                 measured: 0,
+                heavy: 0,
                 light: 0,
                 engine: Arc::clone(engine),
                 // CAST: at most `PARTS`.
@@ -129,10 +145,9 @@ impl Turns {
         Self { seats, prompt: Vec::new(), first: 0, contended: 0, watch: Watch::default() }
     }
 
-    /// Polls the engines that have credit. `now` reads the clock. Returns whether
-    /// there was work, or may be.
+    /// Polls the engines that have credit. Returns whether there was work, or may be.
     #[inline]
-    pub fn pass(&mut self, now: impl Fn() -> Nanos) -> bool {
+    pub fn pass(&mut self, clocks: &impl Clocks) -> bool {
         let hurried = self.contended > 0 && !self.prompt.is_empty();
         let length = if hurried { SHORT_SLICE } else { SLICE };
         self.contended = self.contended.saturating_sub(1);
@@ -142,13 +157,13 @@ impl Turns {
             if let Some(seat) = self.seats.get_mut(place) {
                 seat.refill(length);
             }
-            let took = self.serve(place, length, &now);
+            let took = self.serve(place, length, clocks);
             any |= took.busy;
             if took.is_contending {
                 self.contended = CONTENDED_PASSES;
             }
             if hurried && took.busy && took.ns >= LONG_POLL {
-                any |= self.serve_prompt(place, &now);
+                any |= self.serve_prompt(place, clocks);
             }
         }
         let Self { seats, prompt, .. } = self;
@@ -167,12 +182,12 @@ impl Turns {
 
     /// Polls the prompt engines, except the one that has just been polled. Returns whether there
     /// was work.
-    fn serve_prompt(&mut self, but: usize, now: &impl Fn() -> Nanos) -> bool {
+    fn serve_prompt(&mut self, but: usize, clocks: &impl Clocks) -> bool {
         let mut any = false;
         let count = self.prompt.len();
         for nth in 0..count.min(MAX_PROMPT) {
             match self.prompt.get((self.first + nth) % count) {
-                Some(&place) if place != but => any |= self.serve(place, SHORT_SLICE, now).busy,
+                Some(&place) if place != but => any |= self.serve(place, SHORT_SLICE, clocks).busy,
                 _ => {}
             }
         }
@@ -182,17 +197,18 @@ impl Turns {
 
     /// Polls an engine if it has credit.
     #[inline]
-    fn serve(&mut self, place: usize, length: Duration, now: &impl Fn() -> Nanos) -> Took {
+    fn serve(&mut self, place: usize, length: Duration, clocks: &impl Clocks) -> Took {
         let Self { seats, prompt, watch, .. } = self;
         let Some(seat) = seats.get_mut(place) else { return Took::default() };
         if seat.credit <= 0 {
             return Took { busy: seat.busy, ..Took::default() };
         }
-        let start = (seat.long || seat.unmeasured == 0).then(|| watch.time(now));
+        let start = (seat.long || seat.unmeasured == 0).then(|| watch.time(clocks));
+        let before = (seat.heavy > 0).then(|| clocks.on_processor());
         let polled = seat.engine.poll(length);
         let ns = match start {
             Some(start) if polled.busy => {
-                watch.read(now).0.saturating_sub(start.0).max(polled.spent)
+                watch.read(clocks).0.saturating_sub(start.0).max(polled.spent)
             }
             _ => {
                 watch.read = None;
@@ -202,9 +218,7 @@ impl Turns {
         if polled.busy {
             seat.plan_measurement(start.is_some() && ns > 2 * polled.spent + MAX_ERROR);
         }
-        let ns = ns.min(MAX_CHARGE);
-        // CAST: at most `MAX_CHARGE`.
-        seat.credit -= ns as i64;
+        let ns = seat.charge(ns, before, clocks);
         (seat.busy, seat.long) = (polled.busy, ns >= LONG_POLL);
         if !polled.busy {
             seat.prompt = seat.prompt.saturating_sub(1);
@@ -241,6 +255,24 @@ impl Seat {
         self.credit = (self.credit + quantum).min(quantum);
     }
 
+    /// Subtracts what it pays for a poll of `ns` nanoseconds, before which the thread had had a
+    /// processor for the time `before`, if that was read. Returns what it pays.
+    #[inline]
+    fn charge(&mut self, ns: u64, before: Option<Nanos>, clocks: &impl Clocks) -> u64 {
+        self.heavy = self.heavy.saturating_sub(1);
+        let ns = if ns > MAX_CHARGE { self.charge_of_long(ns, before, clocks) } else { ns };
+        self.credit = self.credit.saturating_sub_unsigned(ns);
+        ns
+    }
+
+    /// Returns what it pays for a very long poll.
+    #[cold]
+    fn charge_of_long(&mut self, ns: u64, before: Option<Nanos>, clocks: &impl Clocks) -> u64 {
+        self.heavy = HEAVY_POLLS;
+        let had = |before: Nanos| clocks.on_processor().0.saturating_sub(before.0);
+        ns.min(before.map_or(MAX_CHARGE, had))
+    }
+
     /// Chooses the next busy poll that is measured. `late` is true if one took much longer than its
     /// estimate.
     #[inline]
@@ -259,12 +291,12 @@ impl Seat {
 
 impl Watch {
     /// Returns the time.
-    fn time(&mut self, now: &impl Fn() -> Nanos) -> Nanos {
-        self.read.unwrap_or_else(|| self.read(now))
+    fn time(&mut self, clocks: &impl Clocks) -> Nanos {
+        self.read.unwrap_or_else(|| self.read(clocks))
     }
 
-    fn read(&mut self, now: &impl Fn() -> Nanos) -> Nanos {
-        *self.read.insert(now())
+    fn read(&mut self, clocks: &impl Clocks) -> Nanos {
+        *self.read.insert(clocks.now())
     }
 }
 
@@ -279,9 +311,12 @@ mod tests {
     #[derive(Default)]
     struct Simulated {
         clock: Arc<AtomicU64>,
+        away_in_all: Arc<AtomicU64>,
         share: Option<u32>,
         /// The duration of a piece of work that cannot be divided.
         piece: u64,
+        /// The time of each poll during which the thread has no processor.
+        away: u64,
         /// True if it does one piece in a poll, and never runs out of work.
         single: bool,
         /// The estimate of its work is the time divided by this, if it is not zero.
@@ -304,7 +339,8 @@ mod tests {
             }
             let pieces = (length.as_nanos() as u64).div_ceil(self.piece);
             let spent = self.piece * if self.single { 1 } else { pieces };
-            self.clock.fetch_add(spent, Ordering::Relaxed);
+            self.clock.fetch_add(spent + self.away, Ordering::Relaxed);
+            self.away_in_all.fetch_add(self.away, Ordering::Relaxed);
             self.used.fetch_add(spent, Ordering::Relaxed);
             Polled { busy: true, spent: spent / self.slower.max(1) }
         }
@@ -324,33 +360,53 @@ mod tests {
         }
     }
 
+    /// The time, and the part of it in which the thread had no processor.
+    #[derive(Clone, Default)]
+    struct Times {
+        clock: Arc<AtomicU64>,
+        away: Arc<AtomicU64>,
+    }
+
+    impl Clocks for Times {
+        fn now(&self) -> Nanos {
+            Nanos(self.clock.load(Ordering::Relaxed))
+        }
+
+        fn on_processor(&self) -> Nanos {
+            Nanos(self.now().0 - self.away.load(Ordering::Relaxed))
+        }
+    }
+
     /// Engines on one clock.
     struct Rig {
-        clock: Arc<AtomicU64>,
+        times: Times,
         engines: Vec<Arc<Simulated>>,
         turns: Turns,
     }
 
     impl Rig {
         fn new(engines: Vec<Simulated>) -> Self {
-            let clock = Arc::default();
-            let on_clock = |engine| Arc::new(Simulated { clock: Arc::clone(&clock), ..engine });
+            let times = Times::default();
+            let on_clock = |engine| {
+                let Times { clock, away } = times.clone();
+                Arc::new(Simulated { clock, away_in_all: away, ..engine })
+            };
             let engines: Vec<_> = engines.into_iter().map(on_clock).collect();
             let list: Vec<Arc<dyn Engine>> =
                 engines.iter().map(|engine| Arc::clone(engine) as Arc<dyn Engine>).collect();
             let turns = Turns::new(&list);
-            Self { clock, engines, turns }
+            Self { times, engines, turns }
         }
 
         /// Makes passes for a time in ns. Returns what each engine has had.
         fn run(&mut self, time: u64) -> Vec<u64> {
-            let Self { clock, engines, turns } = self;
+            let Self { times, engines, turns } = self;
             let before: Vec<_> = engines.iter().map(|engine| engine.used()).collect();
-            let end = clock.load(Ordering::Relaxed) + time;
-            while clock.load(Ordering::Relaxed) < end {
-                turns.pass(|| Nanos(clock.load(Ordering::Relaxed)));
+            let end = times.now().0 + time;
+            while times.now().0 < end {
+                turns.pass(times);
                 // The pass itself takes time, so that a pass without polls ends, too.
-                clock.fetch_add(1, Ordering::Relaxed);
+                times.clock.fetch_add(1, Ordering::Relaxed);
             }
             engines.iter().zip(before).map(|(engine, before)| engine.used() - before).collect()
         }
@@ -405,16 +461,32 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_pays_for_very_long_polls() {
+        let long = Simulated { single: true, ..busy(1_000_000) };
+        let mut rig = Rig::new(vec![long, busy(300)]);
+        let used = rig.run(1_000_000_000);
+        assert!(used[0] <= 510_000_000, "{used:?}");
+    }
+
+    #[test]
+    fn an_engine_does_not_pay_for_time_without_a_processor() {
+        let interrupted = Simulated { away: 1_000_000, ..busy(20_000) };
+        let mut rig = Rig::new(vec![interrupted, busy(300)]);
+        let used = rig.run(10_000_000_000);
+        assert!(used[0] * 10 >= used[1] * 9, "{used:?}");
+    }
+
+    #[test]
     fn a_debt_ends_when_all_engines_are_idle() {
         let mut rig = Rig::new(vec![busy(90_000), busy(300)]);
-        rig.turns.pass(|| Nanos(rig.clock.load(Ordering::Relaxed)));
+        rig.turns.pass(&rig.times);
         rig.engines.iter().for_each(|engine| engine.idle.store(true, Ordering::Relaxed));
         for _ in 0..3 {
-            rig.turns.pass(|| Nanos(rig.clock.load(Ordering::Relaxed)));
+            rig.turns.pass(&rig.times);
         }
         rig.engines[0].idle.store(false, Ordering::Relaxed);
         let used = rig.engines[0].used();
-        rig.turns.pass(|| Nanos(rig.clock.load(Ordering::Relaxed)));
+        rig.turns.pass(&rig.times);
         assert_eq!(rig.engines[0].used() - used, 90_000);
     }
 

@@ -1,6 +1,6 @@
 //! Prepares a long segment of TCP as one to which others were joined ([`crate::frame::Joint`]).
 
-use super::headers::{Headers, Protocol};
+use super::headers::{FIRST, Headers, LAST, Protocol};
 use crate::frame::Joint;
 
 /// Completes the headers of a segment of TCP, of which `headers` bytes are not data, so that it
@@ -20,6 +20,23 @@ pub fn join(frame: &mut [u8], headers: usize, segment: u16) -> Option<Option<Joi
     complete_ip(at, frame)?;
     at.complete(frame)?;
     Some(None)
+}
+
+/// Makes `headers`, which are those of a long segment of TCP, the ones of its part behind the first
+/// `done` bytes of data, which go to other frames of `segment` bytes of data each. `is_last` is
+/// true if the part goes to the end of the segment.
+///
+/// Returns `None` if they are no headers of TCP.
+pub fn part(headers: &mut [u8], segment: u16, done: u32, is_last: bool) -> Option<()> {
+    let at = Headers::find(headers).filter(|at| at.protocol == Protocol::Tcp)?;
+    if let Some(id) = at.id(headers) {
+        let frames = done.checked_div(segment.into())?;
+        at.set_id(headers, id.wrapping_add(u16::try_from(frames).ok()?))?;
+    }
+    at.set_number(headers, at.number(headers)?.wrapping_add(done))?;
+    let not_first = if done == 0 { 0 } else { FIRST };
+    let not_last = if is_last { 0 } else { LAST };
+    at.set_flags(headers, at.flags(headers)? & !(not_first | not_last))
 }
 
 /// Writes the length, the checksum of IPv4, and the sum of the pseudo-header as the checksum of

@@ -18,7 +18,7 @@ pub(crate) struct Arrival<'w> {
     pub(crate) comes_again: bool,
     /// The watcher of frames that come from other adapters.
     pub(crate) watcher: Option<&'w dyn Watcher>,
-    /// The number of QPs of raw packets that have got the frame.
+    /// The number of QPs of raw packets that have got the frame, and work that takes as long.
     copies: Cell<u64>,
 }
 
@@ -36,12 +36,14 @@ impl<'w> Arrival<'w> {
         }
     }
 
-    /// Records that QPs of raw packets have got a frame, which takes time.
+    /// Records that QPs of raw packets have got a frame, which takes time, or other work that takes
+    /// as long.
     pub(crate) fn add_copies(&self, count: u64) {
         self.copies.set(self.copies.get() + count);
     }
 
-    /// Returns the number of QPs of raw packets that have got a frame.
+    /// Returns the number of QPs of raw packets that have got a frame, and of other work that takes
+    /// as long.
     pub(crate) fn copies(&self) -> u64 {
         self.copies.get()
     }

@@ -116,7 +116,7 @@ impl<H: Host> Executor<H> for DatagramTurn<'_, '_, H> {
         self.requester
     }
 
-    fn execute(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Turn> {
+    fn execute(&mut self, send: &SendWqe, raw: &[u8], _done: u64) -> Option<Turn> {
         let (here, qp) = (self.here, self.qp);
         let mut source = SgList::default();
         let too_long = send.length > here.core.mtu_bytes();
@@ -138,7 +138,7 @@ impl<H: Host> Executor<H> for DatagramTurn<'_, '_, H> {
             return Some(wait_for_pages(here, self.requester, send, raw));
         }
         if matches!(sent, Sent::Later) {
-            return Some(wait_for_room(here, self.requester, send, raw));
+            return Some(wait_for_room(here, self.requester, send, raw, 0));
         }
         let completer = Completer { here, qp };
         let finish = |result| completer.finish(send, send.completed(), None, result);

@@ -18,9 +18,9 @@ use crate::requests::wqe::{Malformed, SendWqe};
 pub(crate) trait Executor<H: Host> {
     fn requester(&mut self) -> &mut Requester<H>;
 
-    /// Executes an entry and writes its completion. Returns `None` if the next entry can be
-    /// executed.
-    fn execute(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Turn>;
+    /// Executes an entry, of whose message `done` bytes have been sent, and writes its completion.
+    /// Returns `None` if the next entry can be executed.
+    fn execute(&mut self, send: &SendWqe, raw: &[u8], done: u64) -> Option<Turn>;
 }
 
 /// Executes entries of the send queue of `qp`, which are copied to `batch`.
@@ -43,8 +43,8 @@ pub(crate) fn execute_all<H: Host>(
             }
             Taken::Failed => return Turn::Failed,
         }
-        let done = executor.execute(&entry.send, batch.entry(&entry.place));
-        if let Some(end) = done.or_else(|| not_now(here.core, qp, executor.requester())) {
+        let end = executor.execute(&entry.send, batch.entry(&entry.place), entry.done);
+        if let Some(end) = end.or_else(|| not_now(here.core, qp, executor.requester())) {
             return end;
         }
         if here.slice.is_over() {
@@ -54,14 +54,17 @@ pub(crate) fn execute_all<H: Host>(
     Turn::More
 }
 
-/// Keeps an entry for which the network has no room, to execute it after a pause.
+/// Keeps an entry for which the network has no room, to go on with it after a pause. `done` bytes
+/// of its message have been sent.
 pub(crate) fn wait_for_room<H: Host>(
     here: &TurnContext<'_, H>,
     requester: &mut Requester<H>,
     send: &SendWqe,
     raw: &[u8],
+    done: u64,
 ) -> Turn {
-    keep_until(here.host().now().plus(NO_ROOM_PAUSE), requester, send, raw)
+    requester.keep(send, raw, done);
+    wait_until(here.host().now().plus(NO_ROOM_PAUSE), requester)
 }
 
 /// Keeps an entry whose memory has absent pages, to execute it again after a pause.
@@ -72,17 +75,12 @@ pub(crate) fn wait_for_pages<H: Host>(
     send: &SendWqe,
     raw: &[u8],
 ) -> Turn {
-    keep_until(requester.pages_until(here.host().now()), requester, send, raw)
+    requester.keep(send, raw, 0);
+    wait_until(requester.pages_until(here.host().now()), requester)
 }
 
-/// Keeps an entry, to execute it again at `until`.
-fn keep_until<H: Host>(
-    until: Nanos,
-    requester: &mut Requester<H>,
-    send: &SendWqe,
-    raw: &[u8],
-) -> Turn {
-    requester.keep(send, raw, 0);
+/// Goes on with the entry in progress at `until`.
+const fn wait_until<H: Host>(until: Nanos, requester: &mut Requester<H>) -> Turn {
     requester.not_before = Some(until);
     Turn::Wait(until)
 }

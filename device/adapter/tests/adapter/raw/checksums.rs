@@ -48,7 +48,7 @@ fn are_right(frame: &[u8], tag: usize) -> bool {
 
 impl Pair {
     /// Returns two QPs, of which B receives all frames, in receives for this number of frames.
-    fn to_all(count: u8) -> Self {
+    pub(super) fn to_all(count: u8) -> Self {
         let mut p = Self::apart(World::default(), Setup { log_wqes: 8, log_cqes: 9, ..setup() });
         p.a.ready_for_frames();
         p.b.ready_for_frames();

@@ -6,6 +6,8 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::flow::Kind;
 use vrnic_abi::sq::{MIN_MSS, Opcode};
 use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::limits::MAX_FLOWS;
+use vrnic_adapter::slice::SHORT_SLICE;
 use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::flow::rule;
@@ -120,6 +122,86 @@ fn frames_that_cannot_be_read_are_charged() {
         let failed = qp.send_cq.poll().expect("a completion");
         assert_eq!(status(&failed), Status::LocProtErr);
     }
+}
+
+/// Makes B do as much as possible for each frame that A sends.
+fn slow_receivers(p: &Pair) -> Vec<Endpoint> {
+    for _ in 0..MAX_FLOWS - 17 {
+        p.b.add_flow(&to_mac(mac(9))).expect("CREATE_FLOW");
+    }
+    p.b.add_flow(&rule(Kind::AllDefault)).expect("CREATE_FLOW");
+    (0..16).map(|_| sniffer(&p.b)).collect()
+}
+
+/// However many frames a work request has, and however much each of them costs, a poll ends soon
+/// after its slice.
+#[test]
+fn a_long_segment_is_sent_in_portions() {
+    /// Frames in the slice, and a portion behind it.
+    const MOST: u64 = 100;
+    let mut p = Pair::raw();
+    let _sniffers = slow_receivers(&p);
+    let wr = long(&p);
+    p.a.post_send(&wr);
+    p.take_time();
+    p.ga.host.slow_memory();
+    let mut before = 0;
+    for _ in 0..10 * FRAMES {
+        p.ga.adapter.poll_for(0, SHORT_SLICE);
+        let sent = p.ga.stats().tx_pkts.get();
+        assert!(sent - before <= MOST, "{} frames in a poll", sent - before);
+        before = sent;
+        while p.gb.adapter.poll(0).busy {}
+    }
+    assert!(p.a.send_cq.peek().is_some(), "it has not completed");
+    assert_eq!(before, u64::from(FRAMES));
+}
+
+/// The frames of all portions together are those of the whole.
+#[test]
+fn portions_of_a_segment_make_a_whole() {
+    const COUNT: u8 = 200;
+    let mut p = Pair::to_all(COUNT);
+    let data: Vec<u8> = (0..u32::from(COUNT) * u32::from(MIN_MSS) - 5).map(|at| at as u8).collect();
+    p.a.fill(0, &data);
+    let start = Packet { protocol: Protocol::TCP, ..Packet::default() }.frame(b"");
+    let wr = segment(&p, &start, MIN_MSS, data.len() as u32);
+    p.a.post_send(&wr);
+    p.take_time();
+    p.ga.host.slow_memory();
+    for _ in 0..COUNT {
+        p.ga.adapter.poll_for(0, SHORT_SLICE);
+        while p.gb.adapter.poll(0).busy {}
+    }
+    assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    let (id, seq, last) = (number(&start[18..20]), number(&start[38..42]), start[47]);
+    let mut got: Vec<u8> = Vec::new();
+    for nth in 0..COUNT {
+        let (frame, _) = received(&mut p.b).expect("a frame");
+        assert_eq!(number(&frame[18..20]), (id + u32::from(nth)) & 0xffff);
+        let before = u32::from(nth) * u32::from(MIN_MSS);
+        assert_eq!(number(&frame[38..42]), seq.wrapping_add(before));
+        let ends = nth + 1 == COUNT;
+        assert_eq!(frame[47], if ends { last } else { last & !9 }, "frame {nth}");
+        got.extend(&frame[start.len()..]);
+    }
+    assert!(got == data);
+}
+
+/// A frame costs its sender the rules with which it is compared.
+#[test]
+fn comparisons_with_rules_are_charged() {
+    let spent = |prepare: &dyn Fn(&Pair)| {
+        let mut p = Pair::raw();
+        prepare(&p);
+        p.a.post_send(&Wr::new(Opcode::Send, &[]).inline(&plain(mac(2), 60)));
+        p.ga.adapter.poll(0).spent
+    };
+    let plainly = spent(&|_| {});
+    let compared = spent(&|p| drop(slow_receivers(p)));
+    // 16 copies, and 239 comparisons, of which 32 cost as much as a copy.
+    assert!(compared >= plainly + (16 + 239 / 32) * 150, "{compared} ns instead of {plainly}");
 }
 
 /// Sniffers may lose their copies, and nothing else may be lost because of them.

@@ -3,7 +3,7 @@
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::{Flags, MAX_FRAME, MIN_FRAME, Opcode};
 use vrnic_packet::pool::Buffer;
-use vrnic_packet::segments::join::join;
+use vrnic_packet::segments::join::{join, part};
 use vrnic_packet::{offload, segments};
 
 use crate::datapath::sgl::SgList;
@@ -13,9 +13,14 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
 use crate::objects::qp::Qp;
-use crate::requests::wqe::SendWqe;
+use crate::requests::wqe::{Segmentation, SendWqe};
 
-/// Appends the frames of a work request to `frames`. `joins` is true if segments may stay joined.
+/// Maximum number of frames into which a SEGMENT is cut at once.
+pub(super) const PORTION: usize = 16;
+
+/// Appends frames of a work request to `frames`: all of them, or those of a portion of a SEGMENT
+/// behind the first `done` bytes of its data. Returns how many bytes of the data are done then, if
+/// there are more. `joins` is true if segments may stay joined.
 ///
 /// # Errors
 /// Returns the error with which the work request ends.
@@ -25,12 +30,13 @@ pub(super) fn compose<H: Host>(
     send: &SendWqe,
     raw: &[u8],
     joins: bool,
+    done: u64,
     frames: &mut Vec<Frame>,
-) -> Result<(), WrError> {
+) -> Result<Option<u64>, WrError> {
     let mut source = SgList::default();
     source.add_source(here, qp.user(), send, raw)?;
     if send.opcode == Opcode::Segment {
-        return segment(here, send, raw, &source, joins, frames);
+        return segment(here, send, raw, &source, joins, done, frames);
     }
     if send.length < u64::from(MIN_FRAME) {
         return Err(Status::LocLenErr.into());
@@ -44,36 +50,47 @@ pub(super) fn compose<H: Host>(
         offload::complete(bytes);
     }
     frames.push(Frame::within(buffer, 0..length, None));
-    Ok(())
+    Ok(None)
 }
 
-/// Appends the frames of a SEGMENT.
+/// Appends the frames of a SEGMENT, or of a portion of it.
 fn segment<H: Host>(
     here: &TurnContext<'_, H>,
     send: &SendWqe,
     raw: &[u8],
     payload: &SgList<'_>,
     joins: bool,
+    done: u64,
     frames: &mut Vec<Frame>,
-) -> Result<(), WrError> {
-    let parameters = SendWqe::segmentation(raw).ok_or(Status::LocQpOpErr)?;
-    let mss = usize::from(parameters.mss);
-    if parameters.headers.len() + mss > MAX_FRAME as usize {
+) -> Result<Option<u64>, WrError> {
+    let Segmentation { mss, headers, .. } = SendWqe::segmentation(raw).ok_or(Status::LocQpOpErr)?;
+    let (segment, headers_len) = (usize::from(mss), headers.len() as u64);
+    if headers.len() + segment > MAX_FRAME as usize {
         return Err(Status::LocLenErr.into());
     }
+    let joins = joins && segment >= SEGMENT_MIN;
+    let all = send.length.checked_sub(headers_len).ok_or(Status::LocLenErr)?;
+    let left = all.saturating_sub(done);
+    let now = if joins { left } else { left.min(u64::from(mss) * PORTION as u64) };
+    let is_last = now == left;
     // CAST: no SEGMENT is longer than `MAX_SEGMENT`.
-    let length = send.length as usize;
+    let length = (headers_len + now) as usize;
     let mut buffer = Buffer::of(length);
     let bytes = buffer.bytes_mut().get_mut(..length).unwrap_or_default();
-    let (head, data) =
-        bytes.split_at_mut_checked(parameters.headers.len()).ok_or(Status::LocLenErr)?;
-    head.copy_from_slice(parameters.headers);
-    payload.read::<H>(&here.memory, 0, data).map_err(|_| Denied::Memory)?;
-    let whole = join(bytes, parameters.headers.len(), parameters.mss).ok_or(Status::LocQpOpErr)?;
-    let frame = Frame::within(buffer, 0..length, whole);
-    if joins && mss >= SEGMENT_MIN || whole.is_none() {
-        frames.push(frame);
-        return Ok(());
+    let (head, data) = bytes.split_at_mut_checked(headers.len()).ok_or(Status::LocLenErr)?;
+    head.copy_from_slice(headers);
+    payload.read::<H>(&here.memory, done, data).map_err(|_| Denied::Memory)?;
+    if done > 0 || !is_last {
+        let done = u32::try_from(done).unwrap_or(u32::MAX);
+        part(head, mss, done, is_last).ok_or(Status::LocQpOpErr)?;
     }
-    segments::cut::each_of(frame, |frame| frames.push(frame)).map_err(|_| Status::LocQpOpErr.into())
+    let whole = join(bytes, headers.len(), mss).ok_or(Status::LocQpOpErr)?;
+    let frame = Frame::within(buffer, 0..length, whole);
+    if joins || whole.is_none() {
+        frames.push(frame);
+    } else {
+        segments::cut::each_of(frame, |frame| frames.push(frame))
+            .map_err(|_| Status::LocQpOpErr)?;
+    }
+    Ok((!is_last).then_some(done + now))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vrnic_abi::sq::Opcode;
 use vrnic_packet::VlanMac;
 
-use super::compose::compose;
+use super::compose::{PORTION, compose};
 use crate::datapath::complete::Completer;
 use crate::datapath::outbox::Outbox;
 use crate::datapath::send_queue::Turn;
@@ -24,7 +24,7 @@ use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::completion::WrError;
 use crate::objects::qp::{Qp, Requester};
-use crate::requests::wqe::{Frames, SendWqe};
+use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
@@ -48,10 +48,12 @@ struct Room {
     frames: usize,
 }
 
-/// The result of sending a frame.
+/// The result of sending frames of an entry.
 enum Sent {
-    /// It leaves at the end of the turn, or is lost.
+    /// All of them have left, leave at the end of the turn, or are lost.
     Done,
+    /// So do those of this number of bytes of its data, and there are more.
+    Part(u64),
     /// The work request is faulty.
     Failed(WrError),
     /// The network has no room for it at present.
@@ -78,11 +80,20 @@ impl<H: Host> Executor<H> for RawTurn<'_, '_, H> {
         self.requester
     }
 
-    fn execute(&mut self, send: &SendWqe, raw: &[u8]) -> Option<Turn> {
-        let result = match self.send(send, raw) {
-            Sent::Done => Ok(()),
-            Sent::Failed(error) => Err(error),
-            Sent::Later => return Some(wait_for_room(self.here, self.requester, send, raw)),
+    fn execute(&mut self, send: &SendWqe, raw: &[u8], mut done: u64) -> Option<Turn> {
+        let result = loop {
+            match self.send(send, raw, done) {
+                Sent::Done => break Ok(()),
+                Sent::Failed(error) => break Err(error),
+                Sent::Part(now) => done = now,
+                Sent::Later => {
+                    return Some(wait_for_room(self.here, self.requester, send, raw, done));
+                }
+            }
+            if self.here.slice.is_over() {
+                self.requester.keep(send, raw, done);
+                return Some(Turn::More);
+            }
         };
         let completer = Completer { here: self.here, qp: self.qp };
         completer.finish(send, send.completed(), None, result)
@@ -90,12 +101,11 @@ impl<H: Host> Executor<H> for RawTurn<'_, '_, H> {
 }
 
 impl<H: Host> RawTurn<'_, '_, H> {
-    /// Sends the frames of an entry.
-    fn send(&mut self, send: &SendWqe, raw: &[u8]) -> Sent {
+    /// Sends frames of an entry: those behind the first `done` bytes of its data.
+    fn send(&mut self, send: &SendWqe, raw: &[u8], done: u64) -> Sent {
         let here = self.here;
-        let Frames { count, .. } = send.frames(raw);
         if !here.core.carries() {
-            here.add(Counter::TxRoceDiscards, count);
+            here.add(Counter::TxRoceDiscards, send.frames_from(raw, done));
             return Sent::Done;
         }
         // Frames that have found no room are not composed before there is some.
@@ -108,16 +118,21 @@ impl<H: Host> RawTurn<'_, '_, H> {
             && self.network.fabric.joins()
             && !here.core.port.loops();
         self.outbox.fresh.clear();
-        let composed = compose(here, self.qp, send, raw, joins, &mut self.outbox.fresh);
-        // The time has been spent even if no frame leaves.
-        here.slice.charge(cost::PACKET * count);
-        here.slice.charge_copy(send.length);
-        if let Err(error) = composed {
-            return Sent::Failed(error);
-        }
+        let composed = compose(here, self.qp, send, raw, joins, done, &mut self.outbox.fresh);
         let (frames, bytes) = self.outbox.fresh.iter().fold((0, 0), |(frames, bytes), frame| {
             (frames + frame.count(), bytes + frame.total() as u64)
         });
+        // The time has been spent even if no frame leaves.
+        let (count, copied) = match composed {
+            Ok(_) => (frames as u64, bytes),
+            Err(_) => (send.frames_from(raw, done).min(PORTION as u64), send.length),
+        };
+        here.slice.charge(cost::PACKET * count);
+        here.slice.charge_copy(copied);
+        let more = match composed {
+            Ok(more) => more,
+            Err(error) => return Sent::Failed(error),
+        };
         let Some(first) = self.outbox.fresh.first() else { return Sent::Done };
         let (source, to) = (first.sender(), first.receiver());
         if !self.has_room(to, frames) {
@@ -128,7 +143,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
         here.add(Counter::TxPkts, frames as u64);
         here.add(Counter::TxBytes, bytes);
         self.leave(source);
-        Sent::Done
+        more.map_or(Sent::Done, Sent::Part)
     }
 
     /// Returns whether there is room for frames to a station. The room of this number of frames is
@@ -147,7 +162,8 @@ impl<H: Host> RawTurn<'_, '_, H> {
         room > 0
     }
 
-    /// Prepares the frames of the entry, which have this source, for the network.
+    /// Prepares frames of the entry, which have this source, for the network. They are sent at once
+    /// if there are many, because each may take long, so that a poll ends soon after its slice.
     fn leave(&mut self, source: VlanMac) {
         let (own, core) = (self.network.own, self.here.core);
         let is_own = source.mac == core.mac() || self.network.has_address(source);
@@ -188,9 +204,12 @@ impl<H: Host> RawTurn<'_, '_, H> {
         if lost > 0 {
             self.here.add(Counter::TxRoceDiscards, lost);
         }
+        if self.outbox.leaving.len() >= PORTION {
+            self.send_off();
+        }
     }
 
-    /// Sends the frames of the turn.
+    /// Sends the frames that leave.
     fn send_off(&mut self) {
         let leaving = &mut self.outbox.leaving;
         if !leaving.is_empty() {

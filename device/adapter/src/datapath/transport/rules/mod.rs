@@ -18,6 +18,9 @@ use crate::objects::frame_key::Target;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
 
+/// Number of rules with which a frame is compared in the time of a copy.
+const RULES_PER_COPY: u64 = 32;
+
 /// Gives copies of a frame of the function to its sniffers. The frame is as in the network. Returns
 /// the number of copies.
 #[inline]
@@ -57,6 +60,7 @@ pub(crate) fn take<H: Host>(objects: &Objects<H>, frame: Frame, arrival: &Arriva
     }
     let Some(own) = for_guest(core, &frame) else { return Offered::Other(frame) };
     let selected = objects.flows.select(&key(own.bytes()));
+    arrival.add_copies(selected.compared / RULES_PER_COPY);
     if arrival.comes_again && !selected.is_trapped {
         return Offered::Other(frame);
     }
