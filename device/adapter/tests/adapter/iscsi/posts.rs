@@ -10,8 +10,11 @@ use vrnic_simlink::Faults;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::wr::{Wr, sge};
 
-use super::rig::{MAX_SEND, Pdu, READ, Rig, Told, WRITE, r2t, read10, response, scsi, write10};
+use super::rig::{
+    BHS, MAX_SEND, Pdu, READ, Rig, Told, WRITE, r2t, read10, response, scsi, write10,
+};
 use crate::commands::command;
+use crate::host::Bar;
 
 /// Posts a request, which must be refused.
 #[track_caller]
@@ -137,4 +140,25 @@ fn a_refused_command_stops_only_the_send_queue() {
     assert_eq!((heard.head[0], status(&rig.sent())), (1, Status::Success));
     rig.say(&response(heard.tag()));
     rig.expect(&response(heard.tag()), true, Told::Ended(3, heard.tag()));
+}
+
+/// The digest of the data of a command is computed when it is posted. If the data cannot be read,
+/// the target cannot use the buffer of the command.
+#[test]
+fn a_command_whose_data_cannot_be_read_leaves_no_key() {
+    let keys = |rig: &Rig| {
+        let counts = rig.a.guest.adapter.counts();
+        counts.into_iter().find(|(what, _)| *what == "keys").map(|(_, count)| count)
+    };
+    let mut rig = Rig::new(1, Faults::default(), true);
+    let before = keys(&rig);
+    let pdu = write10(4096).data(&[5; 1000]);
+    rig.a.fill(0, &[&pdu.head[..], &pdu.data].concat());
+    let wr = scsi_command(&pdu, &[rig.a.sge(100_000, 4096)], READ, NONE);
+    let message = [rig.a.sge(0, BHS as u32), rig.a.sge(BHS as u64, 1000)];
+    let wr = Wr { inline: None, sges: message.to_vec(), ..wr };
+    rig.a.guest.host.restrict(rig.a.buffer + 500, 8, Bar::Unmapped);
+    rig.a.post_send(&wr);
+    assert_eq!(status(&rig.sent()), Status::LocProtErr);
+    assert_eq!(keys(&rig), before);
 }

@@ -12,7 +12,7 @@ use vrnic_iscsi::{BHS_LEN, Bhs};
 
 use super::answer::DATA_MAX;
 use super::source::seal;
-use crate::datapath::local_wr::{command_buffer, insert_command};
+use crate::datapath::local_wr::{command_buffer, end_command, insert_command};
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
@@ -80,9 +80,14 @@ fn compose<H: Host>(
         _ => return Err(End::Failed(Status::LocQpOpErr.into())),
     };
     let mut pdu = Pdu::new(&config, &bytes, data, bhs.data_len());
-    if config.data_digest && pdu.length > 0 {
-        let denied = |_| End::Failed(Denied::Memory.into());
-        seal(here, &source, skip, &mut pdu).map_err(denied)?;
+    if config.data_digest && pdu.length > 0 && seal(here, &source, skip, &mut pdu).is_err() {
+        if let Some(key) = key {
+            // The target does not hear of the command, and its buffer is the consumer's again. Only
+            // this QP uses the key, and it is locked.
+            let _it_was_just_made = end_command(qp, key);
+            qp.tpt.finish_command(key);
+        }
+        return Err(End::Failed(Denied::Memory.into()));
     }
     session.outgoing.push(pdu);
     Ok(key.map(|key| CarriedKey { key, place: TAG_PLACE }))
