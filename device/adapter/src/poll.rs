@@ -350,6 +350,7 @@ impl<H: Host> Adapter<H> {
         qp: Arc<Qp<H>>,
         slice: &Slice<'_, H>,
     ) {
+        self.core().injection.end_orders(qp.qpn);
         let sends = send_queue::flush(self.core(), &qp, &mut space.batch, slice);
         let receives = responder::outcome::flush(self.core(), &qp, slice);
         if sends >= BATCH || receives >= BATCH || slice.is_over() {

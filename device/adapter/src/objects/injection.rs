@@ -13,7 +13,7 @@ mod guest;
 mod late;
 mod order;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,6 +27,7 @@ use vrnic_roce::{Psn, wire};
 pub(crate) use self::late::{CommandFate, EventPlace, LateEvent};
 use self::late::{LateCommand, LateInterrupt};
 use self::order::Ordered;
+use crate::log_ratelimit::Limiter;
 use crate::objects::completion::Completion;
 use crate::objects::trace::{Noted, Records, Step, Trace, Traced};
 use crate::requests::wqe::SendWqe;
@@ -53,6 +54,8 @@ pub(crate) struct Injection {
     waiting: Mutex<Waiting>,
     /// A reference for each message of packets whose bytes wait.
     tickets: Arc<()>,
+    /// Limits the warnings about orders for which there was no room.
+    lost: Limiter,
 }
 
 /// The decisions that are still needed, and the things that wait.
@@ -61,7 +64,7 @@ struct Waiting {
     /// For each QP, the last work request on which rules have decided.
     requests: HashMap<Qpn, Decided>,
     /// For each message that is copied in another order, by QP and index, its ID and its seed.
-    orders: HashMap<(Qpn, u32), Ordered>,
+    orders: BTreeMap<(Qpn, u32), Ordered>,
     /// For each QP without receives, the time until which it has none.
     refusing: HashMap<Qpn, Nanos>,
     events: Vec<LateEvent>,
@@ -117,8 +120,8 @@ impl Injection {
         let [permits, any, pausing, ordering] = [(); 4].map(|()| AtomicBool::new(false));
         let (concern, rules) = (rules.concern(function), Arc::clone(rules));
         let (trace, waiting) = (Trace::new(&rules, &concern), Mutex::default());
-        let tickets = Arc::default();
-        Self { rules, concern, trace, permits, any, pausing, ordering, waiting, tickets }
+        let (tickets, lost) = (Arc::default(), Limiter::default());
+        Self { rules, concern, trace, permits, any, pausing, ordering, waiting, tickets, lost }
     }
 
     /// Returns whether a rule or the trace looks at this place.
@@ -185,8 +188,8 @@ impl Injection {
             let mut waiting = self.waiting.lock();
             waiting.requests.remove(&qpn);
             waiting.refusing.remove(&qpn);
-            waiting.orders.retain(|(of, _), _| *of != qpn);
         }
+        self.end_orders(qpn);
     }
 
     fn hit(&self, subject: &Subject<'_>, now: Nanos) -> Option<Action> {

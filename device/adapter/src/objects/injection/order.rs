@@ -51,7 +51,17 @@ impl Injection {
                 waiting.orders.insert(key, Ordered { wr_id, seed });
             }
         });
-        self.ordering.store(true, Ordering::Relaxed);
+        if is_known {
+            self.ordering.store(true, Ordering::Relaxed);
+        } else if seed.is_some() {
+            self.lost.warn(here.now, || {
+                tracing::warn!(
+                    function = here.function,
+                    %qpn,
+                    "a message has its usual order in spite of a rule, because too many have another one"
+                );
+            });
+        }
         // Without the memory of its order, a message could not continue in it.
         seed.filter(|_| is_known)
     }
@@ -86,11 +96,51 @@ impl Injection {
         self.looks_at(Site::Copy) || self.ordering.load(Ordering::Relaxed)
     }
 
+    /// Forgets the orders of the messages of a QP that has failed, which do not go on.
+    pub(crate) fn end_orders(&self, qpn: Qpn) {
+        if !self.ordering.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let orders = &mut waiting.orders;
+        while let Some((&key, _)) = orders.range((qpn, 0)..=(qpn, u32::MAX)).next() {
+            orders.remove(&key);
+        }
+        self.ordering.store(!orders.is_empty(), Ordering::Relaxed);
+    }
+
     /// Forgets the order of a message that has failed, or all of whose bytes have been moved.
     #[cold]
     pub(crate) fn end_order(&self, qpn: Qpn, send: &SendWqe) {
         let mut waiting = self.waiting.lock();
         waiting.orders.remove(&(qpn, send.index));
         self.ordering.store(!waiting.orders.is_empty(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vrnic_faults::Rules;
+    use vrnic_packet::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn messages_of_qps_that_have_failed_make_room_for_others() {
+        let rules: Arc<Rules> = Arc::default();
+        rules.add("disorder seed=7".parse().expect("a rule"), Nanos(0)).expect("room");
+        let injection = Injection::new(&rules, "f1");
+        let here = Here { function: "f1", now: Nanos(0) };
+        let begin = |qpn: u32| {
+            injection.order(here, Qpn::new(qpn), &SendWqe::EMPTY, || Some(true)).is_some()
+        };
+        let most = u32::try_from(MAX_LATE).expect("few");
+        assert!((0..most).all(begin));
+        assert!(!begin(most) && injection.may_order());
+        injection.end_orders(Qpn::new(17));
+        assert!(begin(most));
+        rules.clear();
+        (0..=most).for_each(|qpn| injection.end_orders(Qpn::new(qpn)));
+        assert!(!injection.may_order(), "nothing is looked up any more");
     }
 }
