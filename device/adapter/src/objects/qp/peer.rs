@@ -37,6 +37,12 @@ pub struct WeakPeer<H: Host> {
 }
 
 impl<H: Host> WeakPeer<H> {
+    /// Returns whether it is this QP.
+    #[must_use]
+    pub fn is(&self, qp: &Qp<H>) -> bool {
+        std::ptr::eq(self.qp.as_ptr(), qp)
+    }
+
     /// Returns the QP, if it still exists.
     #[must_use]
     pub fn upgrade(&self) -> Option<Peer<H>> {

@@ -2,6 +2,7 @@
 
 use vrnic_abi::connection::{ConnectionStatus, Ending, RdmaState};
 
+use super::Qp;
 use super::lifecycle::Lifecycle;
 use super::peer::{Peer, WeakPeer};
 use crate::host::Host;
@@ -33,6 +34,11 @@ impl<H: Host> Promise<H> {
     /// Returns the QP that has the connection, if it still exists.
     pub(crate) fn from(&self) -> Option<Peer<H>> {
         self.from.upgrade()
+    }
+
+    /// Returns whether this QP has the connection.
+    pub(crate) fn is_of(&self, from: &Qp<H>) -> bool {
+        self.from.is(from)
     }
 
     /// Records that the QP does not get the connection.

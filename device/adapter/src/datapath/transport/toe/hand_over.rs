@@ -32,7 +32,7 @@ pub(super) fn hand_over<H: Host>(
         return Path::Toe(toe);
     };
     let mut requester = to.qp.requester.lock();
-    let promised = matches!(requester.path, Path::Promised(_));
+    let promised = matches!(&requester.path, Path::Promised(promise) if promise.is_of(qp));
     if !promised || !to.qp.change_state(State::Init, State::Rts) {
         drop(requester);
         qp.fail();
