@@ -97,7 +97,7 @@ pub struct Watch {
     wanted: AtomicU8,
 }
 
-/// Bits of the wanted traffic: frames that leave, and all traffic.
+/// Bits of the wanted traffic: frames that leave functions that rules may select, and all traffic.
 const LEAVING: u8 = 1;
 const ALL: u8 = 2;
 
@@ -107,8 +107,8 @@ impl Watch {
         let _set_before = self.watcher.set(watcher);
     }
 
-    /// Sets whether the watcher wants frames that leave. A turn of a worker that has already begun
-    /// may still use the old value.
+    /// Sets whether the watcher wants frames that leave, of functions that rules may select. A
+    /// turn of a worker that has already begun may still use the old value.
     pub fn want_frames(&self, wanted: bool) {
         self.want(LEAVING, wanted);
     }
@@ -127,15 +127,17 @@ impl Watch {
         }
     }
 
-    /// Returns the watcher if it wants frames.
+    /// Returns the watcher if it wants the frames that leave a function. `has_rules` says whether a
+    /// rule for faults of packets may select the function.
     #[inline]
-    pub(crate) fn of_frames(&self) -> Option<&dyn Watcher> {
-        if self.wanted.load(Ordering::Relaxed) == 0 { None } else { self.get() }
+    pub(crate) fn of_leaving(&self, has_rules: impl FnOnce() -> bool) -> Option<&dyn Watcher> {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if wanted != 0 && (wanted & ALL != 0 || has_rules()) { self.get() } else { None }
     }
 
-    /// Returns the watcher if it wants messages.
+    /// Returns the watcher if it wants all frames and messages.
     #[inline]
-    pub(crate) fn of_messages(&self) -> Option<&dyn Watcher> {
+    pub(crate) fn of_all(&self) -> Option<&dyn Watcher> {
         if self.wanted.load(Ordering::Relaxed) & ALL == 0 { None } else { self.get() }
     }
 

@@ -156,7 +156,7 @@ fn connected<H: Host>(
     let met = there.is_some();
     let here = TurnContext::patient(core, qp, requester.asker(), slice);
     // Messages are reported in the form of RoCE.
-    let watcher = network.fabric.watch.of_messages().filter(|_| rules.is_none());
+    let watcher = network.fabric.watch.of_all().filter(|_| rules.is_none());
     let watch = watcher.map(|watcher| (network, watcher));
     let examines = rules.is_some() || differences.is_some();
     let mut work =

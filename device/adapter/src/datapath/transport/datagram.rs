@@ -191,7 +191,7 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
         let delivery = Delivery { here, datagram: &datagram, to, from: *from, blocked };
         match target {
             Target::One(peer) => {
-                if let Some(watcher) = network.fabric.watch.of_messages() {
+                if let Some(watcher) = network.fabric.watch.of_all() {
                     datagrams::show(*network, here, watcher, to, &datagram);
                 }
                 if here.core.injection.looks_at(Site::Message)

@@ -75,6 +75,15 @@ impl<'a, H: Host> Network<'a, H> {
         outbox.clear();
     }
 
+    /// Returns whether the adapter can send joined frames. If there is a watcher of its frames,
+    /// each segment is sent as a frame of its own.
+    pub(crate) fn joins(&self) -> bool {
+        let Fabric { addresses, watch, .. } = self.fabric;
+        let has_rules = || self.core().injection.looks_at(Site::Packet);
+        addresses.uplink().is_some_and(|uplink| uplink.joins())
+            && watch.of_leaving(has_rules).is_none()
+    }
+
     /// Returns whether a MAC belongs to the adapter in a VLAN. A QP may have been connected with
     /// one that the adapter has lost since.
     #[inline]
@@ -196,17 +205,10 @@ impl<H: Host> Fabric<H> {
         uplink.min(station)
     }
 
-    /// Returns whether joined frames can be sent. If there is a watcher, each segment is sent as a
-    /// frame of its own.
-    pub(crate) fn joins(&self) -> bool {
-        self.addresses.uplink().is_some_and(|uplink| uplink.joins())
-            && self.watch.of_frames().is_none()
-    }
-
     /// Sends frames to adapters of this daemon and to the network outside, and empties `frames`.
     /// Returns the number of copies for QPs of raw packets.
     fn transmit(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) -> u64 {
-        if let Some(watcher) = self.watch.of_frames() {
+        if let Some(watcher) = self.watch.of_leaving(|| from.has_rules) {
             watcher.leaving(from, frames);
         }
         self.deliver(from.mac, frames)
@@ -216,7 +218,7 @@ impl<H: Host> Fabric<H> {
     /// empties `frames`. Returns the number of copies for QPs of raw packets. Can be called from
     /// any thread.
     pub fn deliver(&self, source: MacAddr, frames: &mut Vec<Frame>) -> u64 {
-        let arrival = Arrival::direct(self.has_uplink(), self.watch.of_frames());
+        let arrival = Arrival::direct(self.has_uplink(), self.watch.of_all());
         // Frames of a turn mostly have the same destination.
         let mut last = None;
         frames.retain_mut(|frame| {

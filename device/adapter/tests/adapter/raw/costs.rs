@@ -1,5 +1,6 @@
 //! The work of sends that have no effect, frames that wait for room, and copies.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::cq::Status;
@@ -8,6 +9,7 @@ use vrnic_abi::sq::{MIN_MSS, Opcode};
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::limits::MAX_FLOWS;
 use vrnic_adapter::slice::SHORT_SLICE;
+use vrnic_adapter::watch::Watcher;
 use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::flow::rule;
@@ -20,6 +22,7 @@ use super::{expect, received, setup, to_mac};
 use crate::bus::Endpoint;
 use crate::host::Bar;
 use crate::slices::{MAX_POLL_NS, settle};
+use crate::streams::pairs::Counter;
 use crate::world::Pair;
 
 /// Bytes of the data of a SEGMENT, which are cut into as many frames as possible.
@@ -187,6 +190,23 @@ fn portions_of_a_segment_make_a_whole() {
         got.extend(&frame[start.len()..]);
     }
     assert!(got == data);
+}
+
+/// A rule of one guest does not make the frames of another one slower.
+#[test]
+fn frames_of_functions_without_rules_for_faults_are_not_watched() {
+    let mut p = Pair::raw();
+    let frames = Arc::new(Counter::default());
+    p.world.fabric.watch.attach(Arc::clone(&frames) as Arc<dyn Watcher>);
+    p.world.rule("drop function=f2 opcode=rc-write-only");
+    p.world.fabric.watch.want_frames(true);
+    let wr = |to| Wr::new(Opcode::Send, &[]).inline(&plain(mac(to), 60));
+    p.a.post_send(&wr(2));
+    p.settle();
+    assert_eq!(frames.0.load(Ordering::Relaxed), 0, "frames of the other function");
+    p.b.post_send(&wr(1));
+    p.settle();
+    assert_eq!(frames.0.load(Ordering::Relaxed), 1, "frames of the function of the rule");
 }
 
 /// A frame costs its sender the rules with which it is compared.

@@ -24,7 +24,7 @@ use crate::world::World;
 
 /// Counts the frames that adapters send.
 #[derive(Debug, Default)]
-struct Counter(AtomicUsize);
+pub(crate) struct Counter(pub(crate) AtomicUsize);
 
 impl Watcher for Counter {
     fn leaving(&self, _from: &Sender<'_>, frames: &mut Vec<Frame>) {
@@ -53,7 +53,7 @@ impl Daemon {
         }
         let frames = Arc::new(Counter::default());
         world.fabric.watch.attach(Arc::clone(&frames) as Arc<dyn Watcher>);
-        world.fabric.watch.want_frames(true);
+        world.fabric.watch.want_all(true);
         let guests = [world.guest(1), world.guest(2)];
         Self { world, guests, frames }
     }

@@ -114,9 +114,8 @@ impl<H: Host> RawTurn<'_, '_, H> {
             self.requester.no_room_to = full;
             return Sent::Later;
         }
-        let joins = send.opcode == Opcode::Segment
-            && self.network.fabric.joins()
-            && !here.core.port.loops();
+        let joins =
+            send.opcode == Opcode::Segment && self.network.joins() && !here.core.port.loops();
         self.outbox.fresh.clear();
         let composed = compose(here, self.qp, send, raw, joins, done, &mut self.outbox.fresh);
         let (frames, bytes) = self.outbox.fresh.iter().fold((0, 0), |(frames, bytes), frame| {

@@ -281,7 +281,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
-        let joins = self.network.fabric.joins() && self.streaming.ends.path.vlan.is_none();
+        let joins = self.network.joins() && self.streaming.ends.path.vlan.is_none();
         self.streaming.mark_used();
         let mut joiner = Joiner::new(joins);
         let (network, to, slice) = (self.network, self.streaming.ends.next_hop(), self.slice);

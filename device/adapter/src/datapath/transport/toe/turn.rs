@@ -204,7 +204,7 @@ impl<H: Host> ToeTurn<'_, H> {
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
-        let joins = self.network.fabric.joins() && self.toe.ends.path.vlan.is_none();
+        let joins = self.network.joins() && self.toe.ends.path.vlan.is_none();
         let mut joiner = Joiner::new(joins);
         let (network, to, slice) = (self.network, self.toe.ends.next_hop(), self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
