@@ -11,6 +11,8 @@ use crate::wire::terminate::Cause;
 
 /// Memory for a marker and a length field. It is of a fixed size, and so not counted.
 const SHORT: usize = 8;
+/// Memory for an FPDU of a usual segment without its markers, which is not counted either.
+const PLAIN: usize = 2048;
 
 /// Maximum number of octets of an FPDU with its markers.
 const WIRE_MAX: usize = fpdu::MAX + 4 * (fpdu::MAX / 508 + 2);
@@ -90,8 +92,16 @@ impl Deframer {
     /// Returns the number of octets of memory that it keeps, apart from those of a fixed size.
     #[must_use]
     pub const fn kept(&self) -> usize {
-        let carry = self.carry.capacity();
-        if carry > SHORT { carry } else { 0 }
+        let (carry, plain) = (self.carry.capacity(), self.plain.capacity());
+        (if carry > SHORT { carry } else { 0 }) + (if plain > PLAIN { plain } else { 0 })
+    }
+
+    /// Gives the memory back in which the markers of a long FPDU were removed. Without this, many
+    /// streams could keep it.
+    pub fn trim(&mut self) {
+        if self.plain.capacity() > PLAIN {
+            self.plain = Vec::new();
+        }
     }
 
     /// Searches the next FPDU in `octets`, which start where the consumed octets end.

@@ -149,6 +149,7 @@ impl<M: Memory> Sink for Inbox<'_, M> {
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
         let starts = self.stream.arriving.is_at_border();
         let delivered = self.deliver_in_order(delivery);
+        self.stream.arriving.deframer.trim();
         // TCP delivers stored bytes in pieces that are not the segments that arrived.
         if !delivery.acknowledged {
             self.stream.arriving.align(starts);
@@ -157,7 +158,9 @@ impl<M: Memory> Sink for Inbox<'_, M> {
     }
 
     fn offer(&mut self, at: StreamPos, bytes: &[u8]) -> Offered {
-        self.stream.offer(at, bytes, self.memory)
+        let offered = self.stream.offer(at, bytes, self.memory);
+        self.stream.arriving.deframer.trim();
+        offered
     }
 
     fn filled(&mut self, from: StreamPos, to: StreamPos) -> Then {

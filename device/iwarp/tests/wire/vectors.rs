@@ -82,6 +82,21 @@ fn a_part_of_an_fpdu_without_memory_is_not_consumed() {
 }
 
 #[test]
+fn no_memory_is_kept_for_long_fpdus_without_their_markers() {
+    let ulpdu = [0x41; 20_000];
+    let fpdu = build(0, &ulpdu);
+    let mut deframer = Deframer::new(FORM);
+    for _ in 0..2 {
+        let found = deframer.find(&fpdu);
+        assert_eq!(found, Ok(Found::Ulpdu { ulpdu: &ulpdu, octets: fpdu.len() }));
+        assert!(deframer.kept() > 20_000);
+        // It was not passed, and comes again.
+        deframer.trim();
+        assert_eq!(deframer.kept(), 0);
+    }
+}
+
+#[test]
 fn parts_of_fpdus_leave_an_eighth_of_the_memory_to_others() {
     let (fpdu, budget) = (build(0, &figure(1)), Budget::new(800));
     let mut deframers: Vec<_> = (0..100).map(|_| Deframer::new(FORM)).collect();
