@@ -21,6 +21,10 @@ pub struct Daemon {
     functions: Vec<String>,
     log: PathBuf,
     monitor: PathBuf,
+    /// Its control socket, if it has one.
+    control: Option<PathBuf>,
+    /// The program `vrnic`.
+    vrnic: PathBuf,
 }
 
 /// Parameters of a daemon.
@@ -35,6 +39,8 @@ pub struct Launch {
     /// Name of the network namespace in which it runs, if that is not the namespace of this
     /// process.
     pub namespace: Option<String>,
+    /// True if it has a control socket.
+    pub controlled: bool,
 }
 
 impl Daemon {
@@ -43,7 +49,7 @@ impl Daemon {
     /// # Errors
     /// If it ends, or does not serve within seconds. The text contains the end of its log.
     pub fn start(paths: &Paths, launch: Launch) -> anyhow::Result<Self> {
-        let Launch { dir, adapters, arguments, namespace } = launch;
+        let Launch { dir, adapters, arguments, namespace, controlled } = launch;
         paths.need(&paths.vrnicd(), "cargo build --release")?;
         let log = dir.join("vrnicd.log");
         let out = File::options().create(true).append(true).open(&log)?;
@@ -69,6 +75,10 @@ impl Daemon {
             command.arg("--function").arg(function);
         }
         command.args(arguments);
+        let control = controlled.then(|| dir.join("control"));
+        if let Some(control) = &control {
+            command.arg("--control").arg(control);
+        }
         let extra = std::env::var("VRNICD_ARGS").unwrap_or_default();
         command.args(extra.split_whitespace());
         let monitor = dir.join("monitor");
@@ -78,7 +88,8 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let process = Killed::start(command).context("cannot start vrnicd")?;
         let functions = adapters.iter().map(|adapter| adapter.name.clone()).collect();
-        let mut daemon = Self { process, functions, log, monitor };
+        let vrnic = paths.bin.join("vrnic");
+        let mut daemon = Self { process, functions, log, monitor, control, vrnic };
         daemon.wait_for(&adapters)?;
         Ok(daemon)
     }
@@ -109,6 +120,27 @@ impl Daemon {
     #[must_use]
     pub fn monitor(&self) -> &Path {
         &self.monitor
+    }
+
+    /// Returns the command `vrnic` for this daemon, without arguments.
+    #[must_use]
+    pub fn vrnic(&self) -> Command {
+        let mut command = Command::new(&self.vrnic);
+        command.arg("--monitor").arg(&self.monitor);
+        if let Some(control) = &self.control {
+            command.arg("--control").arg(control);
+        }
+        command
+    }
+
+    /// Returns the output of `vrnic` with these arguments.
+    ///
+    /// # Errors
+    /// If it fails, with its complaint.
+    pub fn ask(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let output = self.vrnic().args(arguments).output().context("cannot run vrnic")?;
+        ensure!(output.status.success(), "vrnic: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// Returns whether it runs.

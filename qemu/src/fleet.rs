@@ -1,6 +1,6 @@
 //! Daemons and guests of any number, also a single guest.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -26,12 +26,8 @@ impl Fleet {
     /// If a part does not come up.
     pub fn boot(mut options: Options, controlled: bool) -> Result<Self> {
         ensure!((1..=GUESTS_MAX).contains(&options.guests), "1 to {GUESTS_MAX} guests");
-        let dir = RunDir::new()?;
-        if controlled {
-            let control = control(dir.path()).display().to_string();
-            options.daemon.extend(["--control".to_owned(), control]);
-        }
-        Ok(Self { booted: boot(&options, dir)? })
+        options.controlled |= controlled;
+        Ok(Self { booted: boot(&options, RunDir::new()?)? })
     }
 
     /// Returns all guests in order.
@@ -84,9 +80,7 @@ impl Fleet {
     /// If there is no daemon.
     pub fn vrnic(&self) -> Result<Command> {
         let daemon: &Daemon = self.booted.daemons.first().context("there is no daemon")?;
-        let mut command = Command::new(self.booted.paths.bin.join("vrnic"));
-        command.arg("--monitor").arg(daemon.monitor()).arg("--control").arg(control(self.dir()));
-        Ok(command)
+        Ok(daemon.vrnic())
     }
 
     /// Returns the folder with sockets and logs.
@@ -106,9 +100,4 @@ impl Fleet {
     pub fn steps(&self) -> &[(&'static str, Duration)] {
         &self.booted.steps
     }
-}
-
-/// Returns the path of the daemon's control socket.
-fn control(dir: &Path) -> PathBuf {
-    dir.join("control")
 }

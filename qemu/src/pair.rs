@@ -3,7 +3,6 @@
 use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -77,6 +76,11 @@ pub struct Options {
     /// True if each guest has a separate daemon. The daemons are joined by trunks, one between any
     /// two of them, so all messages between guests are packets.
     pub apart: bool,
+    /// Number of daemons, joined in the same way, if more than one daemon serves several guests
+    /// each: the first guests belong to the first daemon.
+    pub daemons: u8,
+    /// True if each daemon has a control socket.
+    pub controlled: bool,
     /// The hosts of the guests' daemons, one for each guest. Empty if this machine is the host.
     pub hosts: Vec<Host>,
     /// True if the adapters of both guests are plugged in later, with [`Guest::plug`].
@@ -122,6 +126,8 @@ impl Default for Options {
             bad_sector: None,
             spare_bars: 0,
             apart: false,
+            daemons: 1,
+            controlled: false,
             hosts: Vec::new(),
             plugged: false,
             more_memory: [MemoryDevice::Module; 2],
@@ -222,7 +228,7 @@ impl Pair {
     pub fn function(&self, name: &str) -> anyhow::Result<String> {
         let mut daemons = iter::once(&self.daemon).chain(&self.others);
         let daemon = daemons.find(|daemon| daemon.has(name)).context("no daemon has it")?;
-        self.ask(daemon, &["show", "function", "--json", "--function", name])
+        daemon.ask(&["show", "function", "--json", "--function", name])
     }
 
     /// Returns the output of `vrnic` with these arguments, from the daemon of guest a.
@@ -230,18 +236,7 @@ impl Pair {
     /// # Errors
     /// If it fails, with its complaint.
     pub fn monitor(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        self.ask(&self.daemon, arguments)
-    }
-
-    fn ask(&self, daemon: &Daemon, arguments: &[&str]) -> anyhow::Result<String> {
-        let output = Command::new(self.paths.bin.join("vrnic"))
-            .arg("--monitor")
-            .arg(daemon.monitor())
-            .args(arguments)
-            .output()
-            .context("cannot run vrnic")?;
-        ensure!(output.status.success(), "vrnic: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?)
+        self.daemon.ask(arguments)
     }
 
     /// Returns the folder with sockets and logs.
@@ -341,44 +336,44 @@ fn boot_all(
     Ok(booted)
 }
 
-/// Starts the daemon of all guests, or a daemon for each guest.
+/// Starts the daemon of all guests, or several daemons.
 fn daemons(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Vec<Daemon>> {
-    let adapters = |guests| functions(dir, guests, options);
-    if !options.apart && options.hosts.is_empty() {
-        let (adapters, arguments) = (adapters(0..options.guests), options.daemon.clone());
-        let launch = Launch { dir: dir.to_owned(), adapters, arguments, namespace: None };
-        return Ok(vec![Daemon::start(paths, launch)?]);
-    }
-    let start = |guest: u8| {
-        let host = options.hosts.get(usize::from(guest));
-        let uplinks = match host {
+    let alone = options.apart || !options.hosts.is_empty();
+    let daemons = if alone { options.guests } else { options.daemons.max(1) };
+    let share = options.guests.div_ceil(daemons);
+    let start = |daemon: u8| {
+        let uplinks = match options.hosts.get(usize::from(daemon)) {
             Some(host) => vec![format!("name=up,{}", host.uplink)],
-            None => trunks(dir, guest, options.guests),
+            None => trunks(dir, daemon, daemons),
         };
         let mut arguments = options.daemon.clone();
         arguments.extend(uplinks.into_iter().flat_map(|uplink| ["--uplink".to_owned(), uplink]));
-        let folder = match guest {
+        let folder = match daemon {
             0 => dir.to_owned(),
-            _ => dir.join(guest_name(guest)),
+            _ => dir.join(guest_name(daemon)),
         };
         std::fs::create_dir_all(&folder).context("cannot make a folder for a daemon")?;
-        let adapters = adapters(guest..guest + 1);
+        let first = daemon.saturating_mul(share);
+        let guests = first..first.saturating_add(share).min(options.guests);
+        let adapters = functions(dir, guests, options);
+        let host = options.hosts.get(usize::from(daemon));
         let namespace = host.map(|host| host.namespace.clone());
-        Daemon::start(paths, Launch { dir: folder, adapters, arguments, namespace })
+        let controlled = options.controlled;
+        Daemon::start(paths, Launch { dir: folder, adapters, arguments, namespace, controlled })
     };
-    (0..options.guests).map(start).collect()
+    (0..daemons).map(start).collect()
 }
 
-/// Returns the settings of the trunks of a guest's daemon to the daemons of all other guests.
-fn trunks(dir: &Path, guest: u8, guests: u8) -> Vec<String> {
+/// Returns the settings of the trunks of a daemon to all other daemons.
+fn trunks(dir: &Path, daemon: u8, daemons: u8) -> Vec<String> {
     let trunk = |other: u8| {
         let name = guest_name;
         let (end, first, last) =
-            if guest < other { ("listen", guest, other) } else { ("connect", other, guest) };
+            if daemon < other { ("listen", daemon, other) } else { ("connect", other, daemon) };
         let path = dir.join(format!("{}-{}", name(first), name(last)));
         format!("name=to-{},{end}={}", name(other), path.display())
     };
-    (0..guests).filter(|other| *other != guest).map(trunk).collect()
+    (0..daemons).filter(|other| *other != daemon).map(trunk).collect()
 }
 
 /// Returns the adapters of these guests.
