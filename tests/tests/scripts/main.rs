@@ -193,7 +193,7 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
-    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "test"] {
+    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "test"] {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
             ensure!(text.lines().count() > 1, "{name}: {text}");
@@ -208,6 +208,8 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
         ("run", &["--p2p", "--guests"], "--guests needs a value"),
         ("run", &["--guests", "--wire"], "--guests needs a value"),
         ("bench", &["--siw", "file"], "unknown option --siw"),
+        ("soak", &["1", "--sed", "3"], "unknown option --sed"),
+        ("soak", &["--seed", "3", "1"], "'1' belongs to no option"),
         ("lab", &["--guests", "3", "true"], "'true' belongs to no option"),
         ("lab", &["--guests", "3"], "the command for guest a is missing"),
         ("lab", &["--guests", "3", "--"], "the command for guest a is missing"),
@@ -221,6 +223,7 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
         ("run", &["--guests", "3", "--p2p", "64", "--p2p", "--exec", "a b", "--wire"][..]),
         ("lab", &["--memory=2G", "--peer", "a", "--timing", "--", "cmd", "--unheard", "x"]),
         ("bench", &["--devices", "vrnic,siw", "--wire"]),
+        ("soak", &["0.5", "--seed", "3"]),
     ] {
         let (_, text) = script(name, arguments)?;
         ensure!(!text.is_empty() && !text.contains("--help"), "{arguments:?}: {text}");
