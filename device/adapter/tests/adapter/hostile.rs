@@ -90,7 +90,7 @@ fn mutant() -> impl Strategy<Value = Mutant> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(vrnic_cases::config(64))]
 
     #[test]
     fn any_admin_commands(mutants in prop::collection::vec(mutant(), 1..60)) {

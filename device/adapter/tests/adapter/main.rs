@@ -51,6 +51,7 @@
 //! | `faults` | panics in a turn of two adapters |
 //! | `injection` | faults by rules |
 //! | `hostile` | random commands, work requests and doorbells |
+//! | `entries` | random bytes as work queue entries |
 //! | `pace` | the ceilings of a function |
 //! | `slices` | how long a poll of an adapter takes |
 //! | `threads` | two adapters with a worker thread each |
@@ -78,6 +79,7 @@ mod datagrams;
 mod direct;
 mod domains;
 mod ends;
+mod entries;
 mod errors;
 mod events;
 mod faults;

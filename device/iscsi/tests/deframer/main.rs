@@ -104,20 +104,8 @@ fn what_ends_a_stream() {
     }
 }
 
-/// Passes hostile PDUs. `VRNIC_ISCSI_PDUS` sets their number, `VRNIC_ISCSI_SEED` the first seed.
+/// Passes hostile PDUs. `VRNIC_CASES` sets their number, `VRNIC_SEED` the first seed.
 #[test]
 fn any_pdus() {
-    let number = |name, default| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let (mut left, mut seed) = (number("VRNIC_ISCSI_PDUS", 200_000), number("VRNIC_ISCSI_SEED", 1));
-    while left > 0 {
-        let case = std::panic::AssertUnwindSafe(|| hostile::any_pdus(seed));
-        let pdus = std::panic::catch_unwind(case).unwrap_or_else(|panic| {
-            eprintln!("VRNIC_ISCSI_SEED={seed} repeats this case");
-            std::panic::resume_unwind(panic)
-        });
-        left = left.saturating_sub(pdus.max(1));
-        seed += 1;
-    }
+    vrnic_cases::seeds(200_000, hostile::any_pdus);
 }

@@ -28,7 +28,7 @@ fn compose(piece: Piece, keys: &[u32], digests: bool) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(vrnic_cases::config(96))]
 
     #[test]
     fn any_pdus(

@@ -82,7 +82,7 @@ fn table() -> impl Strategy<Value = Table> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(vrnic_cases::config(96))]
 
     #[test]
     fn any_work_requests(sends in prop::collection::vec(wqe(), 1..30)) {

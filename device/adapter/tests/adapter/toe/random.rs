@@ -17,7 +17,7 @@ fn position(near: i16) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(vrnic_cases::config(96))]
 
     #[test]
     fn any_segments(
