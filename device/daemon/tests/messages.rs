@@ -298,7 +298,7 @@ fn any_messages_in_any_pieces_are_answered() {
         answers(&mut client);
         Ok(())
     };
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(100));
+    let mut runner = TestRunner::new(vrnic_cases::config(100));
     runner.run(&(any_messages(), pieces), run).expect("all messages are answered");
     daemon.check();
 }
@@ -321,7 +321,7 @@ fn any_bytes_are_survived() {
         client.wait_closed().expect("closed");
         Ok(())
     };
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(100));
+    let mut runner = TestRunner::new(vrnic_cases::config(100));
     let cases = (any::<bool>(), (any_messages(), 0usize..1000), bytes);
     runner.run(&cases, run).expect("the daemon serves after each of them");
     serves(&daemon);

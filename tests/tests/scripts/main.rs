@@ -193,7 +193,7 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
-    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "test"] {
+    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test"] {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
             ensure!(text.lines().count() > 1, "{name}: {text}");
@@ -210,6 +210,8 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
         ("bench", &["--siw", "file"], "unknown option --siw"),
         ("soak", &["1", "--sed", "3"], "unknown option --sed"),
         ("soak", &["--seed", "3", "1"], "'1' belongs to no option"),
+        ("fuzz", &["many"], "'many' is not a number of runs"),
+        ("fuzz", &["5", "nothing like it"], "no line of scripts/lib/parsers.sh contains"),
         ("lab", &["--guests", "3", "true"], "'true' belongs to no option"),
         ("lab", &["--guests", "3"], "the command for guest a is missing"),
         ("lab", &["--guests", "3", "--"], "the command for guest a is missing"),

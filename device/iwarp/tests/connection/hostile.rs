@@ -99,7 +99,7 @@ fn act(end: &mut End, step: &Step, at: &mut u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(vrnic_cases::config(2000))]
 
     #[test]
     fn any_octets_in_any_state(

@@ -2,7 +2,7 @@
 //! connection.
 //!
 //! All events follow from bytes, which come from seeds here and from libFuzzer in `fuzz/`.
-//! `VRNIC_ROCE_PACKETS` sets the number of packets, `VRNIC_ROCE_SEED` the first seed.
+//! `VRNIC_CASES` sets the number of packets, `VRNIC_SEED` the first seed.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -24,48 +24,24 @@ use crate::end::Events;
 /// Bytes of a case.
 const CASE: usize = 2000;
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-fn packets() -> u64 {
-    number("VRNIC_ROCE_PACKETS", 10_000_000)
-}
-
-/// Runs cases of random bytes until `case` has processed enough packets. Prints the seed of a case
-/// that fails.
-fn run(mut case: impl FnMut(&[u8]) -> u64) {
-    let (mut left, mut seed) = (packets(), number("VRNIC_ROCE_SEED", 4791));
-    let mut bytes = vec![0; CASE];
-    while left > 0 {
-        fastrand::Rng::with_seed(seed).fill(&mut bytes);
-        let packets = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(&bytes)));
-        match packets {
-            Ok(packets) => left = left.saturating_sub(packets.max(1)),
-            Err(panic) => {
-                eprintln!("VRNIC_ROCE_SEED={seed} repeats this case");
-                std::panic::resume_unwind(panic);
-            }
-        }
-        seed += 1;
-    }
-}
+/// Number of packets that a test processes.
+const PACKETS: u64 = 10_000_000;
 
 #[test]
 fn any_packet_in_any_state() {
     let mut events = Events::new();
-    run(|bytes| states::any_packets(bytes, &mut events));
+    vrnic_cases::bytes(PACKETS, CASE, |bytes| states::any_packets(bytes, &mut events));
     println!("{events:?}");
     let missing: Vec<_> = events.iter().filter(|(_, count)| **count == 0).collect();
     // If the caller ends each request at once, it is never busy.
-    if packets() >= 1_000_000 {
+    if vrnic_cases::count(PACKETS) >= 1_000_000 {
         assert_eq!(missing, [(&"busy", &0)], "these do not happen");
     }
 }
 
 #[test]
 fn any_bytes_for_the_parsers() {
-    run(|bytes| {
+    vrnic_cases::bytes(PACKETS, CASE, |bytes| {
         frames::any_bytes(bytes);
         let mut choices = Choices(bytes);
         let mut frames = 1;

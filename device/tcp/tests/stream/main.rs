@@ -73,26 +73,10 @@ fn an_idle_connection_lasts_as_long_as_the_link_between_its_ends() {
     assert!(Duration::from_nanos(pair.now - cut) <= most);
 }
 
-/// Passes hostile segments. `VRNIC_TCP_SEGMENTS` sets their number, `VRNIC_TCP_SEED` the first
-/// seed.
+/// Passes hostile segments. `VRNIC_CASES` sets their number, `VRNIC_SEED` the first seed.
 #[test]
 fn any_segment_in_any_state() {
-    let number = |name, default| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let (mut left, mut seed) =
-        (number("VRNIC_TCP_SEGMENTS", 1_000_000), number("VRNIC_TCP_SEED", 793));
-    let mut bytes = vec![0; 4000];
-    while left > 0 {
-        fastrand::Rng::with_seed(seed).fill(&mut bytes);
-        let case = std::panic::AssertUnwindSafe(|| hostile::any_segments(&bytes));
-        let segments = std::panic::catch_unwind(case).unwrap_or_else(|panic| {
-            eprintln!("VRNIC_TCP_SEED={seed} repeats this case");
-            std::panic::resume_unwind(panic)
-        });
-        left = left.saturating_sub(segments.max(1));
-        seed += 1;
-    }
+    vrnic_cases::bytes(1_000_000, 4000, |bytes| hostile::any_segments(bytes));
 }
 
 proptest! {

@@ -1,0 +1,26 @@
+# The tests that give random input to the parsers of bytes from guests, VMMs, networks and users.
+# shellcheck shell=bash
+
+# Each line: what is parsed, the part of the runs (1 of N), and the package, target and name of the test.
+# shellcheck disable=SC2034 # scripts/fuzz uses it
+PARSERS='headers of frames|1|vrnic-packet|test=hostile|any_frame_has_its_headers_within_it
+packets of RoCE|1|vrnic-roce|test=hostile|any_bytes_for_the_parsers
+packets of RoCE in any state|1|vrnic-roce|test=hostile|any_packet_in_any_state
+octets of iWARP|1|vrnic-iwarp|test=wire|random::any_octets_are_parsed_or_refused
+start frames of iWARP|1|vrnic-iwarp|test=connection|hostile::any_start_frame
+octets of iWARP in any state|10|vrnic-iwarp|test=connection|hostile::any_octets_in_any_state
+PDUs of iSCSI|1|vrnic-iscsi|test=deframer|any_pdus
+rules for faults|10|vrnic-faults|test=rules|no_text_makes_the_parser_panic
+frames that rules change|1|vrnic-faults|test=rules|other_frames_are_not_changed
+requests of the control socket|1|vrnic-control-api|test=hostile|any_line_is_read_or_refused
+entries of work queues|1|vrnic-adapter|test=adapter|entries::any_entry_is_within_bounds_or_refused
+admin commands|1000|vrnic-adapter|test=adapter|hostile::any_admin_commands
+attributes of queue pairs|1000|vrnic-adapter|test=adapter|hostile::any_attributes
+work requests|1000|vrnic-adapter|test=adapter|hostile::any_work_requests
+options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read
+segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state
+messages of vfio-user|1|vrnic-device|lib|vfio::request::tests::any_bytes_are_read_within_bounds_or_refused
+connections of vfio-user|1000|vrnic-device|test=messages|any_bytes_are_survived
+frames in streams|10|vrnic-device|lib|net::framing::tests::any_stream_is_survived
+headers of virtio|1|vrnic-device|lib|net::offload::tests::any_header_is_survived
+joined frames of the kernel|1|vrnic-device|lib|net::segments::tests::any_bytes_from_the_kernel_are_survived'
