@@ -98,9 +98,9 @@ impl Ends<'_> {
         Ok(())
     }
 
-    /// Starts messages that are checked. Returns the programs, the client first.
-    fn messages(&self) -> Result<[Running; 2]> {
-        let command = format!("ibv_rc_pingpong -g 1 -c -n {ROUNDS}");
+    /// Starts messages that are checked, with this option. Returns the programs, the client first.
+    fn messages(&self, option: &str) -> Result<[Running; 2]> {
+        let command = format!("ibv_rc_pingpong -g 1 -c {option} -n {ROUNDS}");
         let server = serve(self.server, &command, PINGPONG)?;
         let call = format!("exec {command} {}", self.server.ip());
         Ok([self.client.agent().start(&call)?, server])
@@ -129,8 +129,10 @@ impl Ends<'_> {
 
     /// All messages arrive although a rule hits some.
     fn rule(&self, rule: &str) -> Result<()> {
+        // Programs that poll their queues cause neither events nor interrupts.
+        let option = if rule.starts_with("delay-") { "-e" } else { "" };
         let rule = self.arm(rule)?;
-        let programs = self.messages()?;
+        let programs = self.messages(option)?;
         let hit = rule.hits();
         let ended = succeed(programs);
         rule.end()?;
@@ -159,7 +161,7 @@ impl Ends<'_> {
     fn flap(&self) -> Result<()> {
         let before = counter(self.client, "link_downed")?;
         let sent = counter(self.client, "tx_pkts")? + 100;
-        let programs = self.messages()?;
+        let programs = self.messages("")?;
         // The programs have connected by TCP, which the link also carries.
         settles(self.client, &format!("[ $(cat {COUNTERS}/tx_pkts) -gt {sent} ]"), 60)?;
         let script = "printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -";
