@@ -512,6 +512,48 @@ static void charged(void)
 	close_pair(&pair);
 }
 
+/* Returns the bytes of page tables of the control group `tables`. */
+static size_t tables(void)
+{
+	FILE *file = fopen("/sys/fs/cgroup/tables/memory.stat", "r");
+	char line[256];
+	size_t bytes;
+
+	need(file != NULL, "memory.stat");
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "pagetables %zu", &bytes) == 1) {
+			fclose(file);
+			return bytes;
+		}
+	need(false, "pagetables");
+	return 0;
+}
+
+/* Messages that touch a page of each page table: the tables count for the control group of the process. */
+static void tabled(void)
+{
+	enum { TABLES = 64, APART = 2 << 20 };
+	struct pair pair = {
+		.source = map(SIZE, MAP_PRIVATE), .target = map((size_t)TABLES * APART, MAP_PRIVATE | MAP_NORESERVE),
+	};
+	size_t before;
+
+	need(madvise(pair.target, (size_t)TABLES * APART, MADV_NOHUGEPAGE) == 0, "MADV_NOHUGEPAGE");
+	open_queues(&pair);
+	pair.from = reg(&pair, pair.source, SIZE, ON_DEMAND);
+	pair.to = reg(&pair, pair.target, (size_t)TABLES * APART, ON_DEMAND);
+	/* The kernel shows changes after two seconds. */
+	sleep(3);
+	before = tables();
+	for (int table = 0; table < TABLES; table++) {
+		post(&pair, IBV_WR_RDMA_WRITE, pair.source, 8, pair.target + (size_t)table * APART);
+		done(&pair);
+	}
+	sleep(3);
+	need(tables() - before >= TABLES / 2 * PAGE, "tables of the group");
+	close_pair(&pair);
+}
+
 /* A region of all addresses counts as a page, without any message. */
 static void counted(void)
 {
@@ -585,7 +627,7 @@ static const struct {
 	{ "messages", messages }, { "traffic", traffic }, { "forks", forks }, { "moved", moved },
 	{ "unmapped", unmapped }, { "advice", advice }, { "implicit", implicit }, { "huge", huge },
 	{ "refused", refused }, { "read_only", read_only }, { "swapped", swapped },
-	{ "charged", charged }, { "counted", counted }, { "kept", kept }, { "idle", idle },
+	{ "charged", charged }, { "counted", counted }, { "kept", kept }, { "tabled", tabled }, { "idle", idle },
 };
 
 int main(int argc, char **argv)

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
     let case = |name: &'static str| Case::new(name, move |pair: &mut Pair| program(pair, name));
     let mut cases: Vec<Case> = CASES.into_iter().map(case).collect();
     cases.push(Case::new("swapped", |pair| swapped(pair)));
+    cases.push(Case::new("page_tables_count_for_the_group", |pair| tabled(pair)));
     cases.push(Case::new("killed_while_it_waits_for_pages", killed));
     cases.push(Case::new("a_page_that_is_withheld_delays_its_process_alone", withheld));
     cases.push(Case::new("a_page_that_is_withheld_does_not_delay_unbinding", unbound));
@@ -87,6 +88,18 @@ fn swapped(pair: &Pair) -> Result<()> {
         ensure!(pages > 2000, "only {pages} pages were swapped");
         Ok(())
     })
+}
+
+/// Shell words that run a case of the program in a control group of memory.
+const GROUP: &str = "
+    mkdir -p /sys/fs/cgroup; mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
+    cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir tables
+    sh -c 'echo $$ >tables/cgroup.procs; exec vrnic_paging tabled'; status=$?
+    rmdir tables; exit $status";
+
+/// Page tables that messages need count for the control group of their process.
+fn tabled(pair: &Pair) -> Result<()> {
+    leaves_nothing(pair, || pair.a.check(GROUP, LONG_TIMEOUT).map(drop))
 }
 
 /// Processes are killed while their messages wait for pages.
