@@ -82,8 +82,8 @@ impl Counters {
         Self(metrics.lines().filter_map(counter).collect())
     }
 
-    /// Checks that no counter is smaller than before, except those of functions and ports with these
-    /// names, which have begun again.
+    /// Checks that no counter is smaller than before, except those of functions and ports with
+    /// these names, which have begun again.
     pub(crate) fn only_grow(&self, before: &Self, except: &[String]) -> Result<()> {
         for (name, old) in &before.0 {
             let of = |label: &str| name.contains(&format!("=\"{label}\""));

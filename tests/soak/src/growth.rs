@@ -17,10 +17,10 @@ impl Series {
         self.figures.push(figure);
     }
 
-    /// Returns by how much the figures have grown if they grow without end: if more than `slack` was
-    /// added from the smallest figure of the first quarter to that of the last one, and an eighth of
-    /// it from each quarter to the next. Memory that is allocated at the first use, and a peak, are
-    /// no such growth.
+    /// Returns by how much the figures have grown if they grow without end: if more than `slack`
+    /// was added from the smallest figure of the first quarter to that of the last one, and an
+    /// eighth of it from each quarter to the next. Memory that is allocated at the first use, and a
+    /// peak, are no such growth.
     pub(crate) fn growth(&self, slack: u64) -> Option<u64> {
         if self.figures.len() < ENOUGH {
             return None;

@@ -193,7 +193,8 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
-    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test"] {
+    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test"]
+    {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
             ensure!(text.lines().count() > 1, "{name}: {text}");

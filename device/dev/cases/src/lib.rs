@@ -1,7 +1,7 @@
 //! The number of cases of tests with random input, and their seeds.
 //!
-//! `VRNIC_CASES` sets the number of cases of each of these tests, and `VRNIC_SEED` the first seed of
-//! those with seeds. `scripts/fuzz` uses it for the parsers of hostile bytes.
+//! `VRNIC_CASES` sets the number of cases of each of these tests, and `VRNIC_SEED` the first seed
+//! of those with seeds. `scripts/fuzz` uses it for the parsers of hostile bytes.
 #![forbid(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -76,7 +76,7 @@ fn an_idle_connection_lasts_as_long_as_the_link_between_its_ends() {
 /// Passes hostile segments. `VRNIC_CASES` sets their number, `VRNIC_SEED` the first seed.
 #[test]
 fn any_segment_in_any_state() {
-    vrnic_cases::bytes(1_000_000, 4000, |bytes| hostile::any_segments(bytes));
+    vrnic_cases::bytes(1_000_000, 4000, hostile::any_segments);
 }
 
 proptest! {

@@ -15,6 +15,9 @@ const LEN: u32 = 64;
 /// Time for which a case checks that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
 
+/// Moves a QP of a shared queue to the error state.
+type End = fn(&Shared<'_>, &Link) -> Result<()>;
+
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("srq/three_qps_take_in_order", in_order),
@@ -168,7 +171,7 @@ fn last_wqe(env: &Env) -> Result<()> {
 
 /// The event comes once, whatever has moved the QP to the error state.
 fn each_end(env: &Env) -> Result<()> {
-    let ends: [(&str, fn(&Shared<'_>, &Link) -> Result<()>); 5] = [
+    let ends: [(&str, End); 5] = [
         ("the program", |_, link| link.b.to(State::Err)),
         ("the program, twice", |_, link| {
             link.b.to(State::Err)?;
