@@ -186,7 +186,7 @@ fn no_bytes(env: &Env, op: Op) -> Result<()> {
                 link.b.post_recv(71, receive)?;
             }
             let request = Side::request(op, 70, segments).at(u64::from(key) >> 3, key);
-            link.a.run(request, Status::Success)?;
+            link.a.run(SendWr { imm: 0xa1b2_c3d4, ..request }, Status::Success)?;
             if op.takes_receive() {
                 expect_receive(&link.b.expect_received(71, Status::Success)?, op, 0)?;
             }
