@@ -1,77 +1,29 @@
 //! A guest: a QEMU with the stock kernel, its console, its agent.
 
 use std::fs;
-use std::iter;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
 use crate::accel::Accel;
-use crate::adapter::Adapter;
 use crate::agent::Agent;
 use crate::console::{self, tail};
-use crate::iommu::Iommu;
-use crate::memory::{MemoryDevice, PLUGGED_MEMORY};
+#[cfg(doc)]
+use crate::memory::PLUGGED_MEMORY;
 use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
 use crate::qmp;
-use crate::root::{BootLine, Root};
+use crate::setup::Setup;
 
 /// Maximum number of starts of a guest whose kernel panics while it boots under TCG. On a busy
 /// host, one of several processors may execute the translation of code that another processor has
 /// patched since (a static key of the scheduler), and trap on a breakpoint that does not exist any
 /// more. This was seen once in some hundred starts.
 const STARTS: u32 = 3;
-
-/// The name by which a guest mounts [`Setup::share`].
-pub const SHARE: &str = "share";
-
-/// Parameters of a guest.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Its name, one word.
-    pub name: String,
-    /// Its adapter.
-    pub adapter: Adapter,
-    /// More adapters.
-    pub more: Vec<Adapter>,
-    /// True if its adapter is plugged in later, with [`Guest::plug`].
-    pub plugged: bool,
-    /// The device of memory that is plugged in later, too.
-    pub more_memory: MemoryDevice,
-    /// Its IOMMU, if it has one.
-    pub iommu: Option<Iommu>,
-    /// Virtual processors.
-    pub cpus: u32,
-    /// Memory in MiB.
-    pub memory: u32,
-    /// True if it has a second network card with its adapter's MAC, and without a link.
-    pub twins: bool,
-    /// MiB of the disk of an NVMe controller that shares a PCIe switch with its adapter, if it has
-    /// one.
-    pub disk: Option<u32>,
-    /// MiB of memory in a BAR of that controller, or zero for none.
-    pub controller_memory: u32,
-    /// A sector of that disk that can be neither read nor written, if it has one.
-    pub bad_sector: Option<u32>,
-    /// MiB of BAR 2 of each of two more devices, or zero if it has none: an ivshmem device, whose
-    /// BAR QEMU maps for the adapter, and an NVMe controller, whose BAR it does not.
-    pub spare_bars: u32,
-    /// More parameters of its kernel.
-    pub kernel: String,
-    /// Another kernel than its image has.
-    pub image: Option<PathBuf>,
-    /// A folder of this machine that it can mount, read-only.
-    pub share: Option<PathBuf>,
-    /// Folder for its sockets and its console's log.
-    pub dir: PathBuf,
-    /// The initramfs or the disk that it boots from.
-    pub root: Root,
-}
 
 /// A running guest. It is killed on drop.
 #[derive(Debug)]
@@ -343,172 +295,5 @@ impl Guest {
     #[must_use]
     pub fn shell_socket(&self) -> PathBuf {
         self.setup.shell_socket()
-    }
-}
-
-impl Setup {
-    /// Returns all its adapters. Their virtio NICs are `eth0` and so on.
-    pub fn adapters(&self) -> impl Iterator<Item = &Adapter> {
-        iter::once(&self.adapter).chain(&self.more)
-    }
-
-    /// Returns QEMU's arguments without accelerator and root.
-    fn arguments(&self) -> Vec<String> {
-        let Self { name, cpus, memory, .. } = self;
-        let path = |path: &Path| path.display().to_string();
-        let mut arguments: Vec<String> = Vec::new();
-        let mut add =
-            |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
-        add(&["-name", name, "-nodefaults", "-display", "none"]);
-        // If only one processor were possible, TCG would translate locked instructions and barriers
-        // to plain instructions, although the daemon shares this memory.
-        let smp = format!("{cpus},maxcpus={}", (*cpus).max(2));
-        let slots = if self.plugged {
-            format!(",slots=1,maxmem={}M", memory.saturating_add(PLUGGED_MEMORY))
-        } else {
-            String::new()
-        };
-        add(&["-smp", &smp, "-m", &format!("{memory}M{slots}")]);
-        add(&["-machine", "q35,memory-backend=ram"]);
-        add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
-        if let Some(iommu) = self.iommu {
-            add(&["-device", iommu.device()]);
-        }
-        self.add_function(&mut add);
-        if self.spare_bars != 0 {
-            self.add_spare_devices(&mut add);
-        }
-        if self.plugged {
-            self.more_memory.arguments().iter().for_each(|word| add(&[word]));
-        }
-        add(&["-device", "virtio-serial-pci"]);
-        for Adapter { name, mac, net, .. } in self.adapters() {
-            let net = path(net);
-            let stream = format!("stream,id={name},server=off,addr.type=unix,addr.path={net}");
-            add(&["-netdev", &stream]);
-            add(&["-device", &format!("virtio-net-pci,netdev={name},mac={mac},romfile=")]);
-        }
-        if self.twins {
-            add(&["-device", &format!("virtio-net-pci,mac={},romfile=", self.adapter.mac)]);
-        }
-        for adapter in &self.more {
-            add(&["-device", &Self::function(adapter, "pcie.0")]);
-        }
-        if let Some(share) = &self.share {
-            // In QEMU's options, commas are doubled.
-            let folder = path(share).replace(',', ",,");
-            let export = format!(
-                "local,id=share,path={folder},security_model=none,readonly=on,multidevs=remap"
-            );
-            add(&[
-                "-fsdev",
-                &export,
-                "-device",
-                &format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE}"),
-            ]);
-        }
-        let agent = path(&self.agent_socket());
-        add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
-        add(&["-device", "virtserialport,chardev=agent,name=vrnic.agent"]);
-        add(&["-qmp", &format!("unix:{},server=on,wait=off", path(&self.qmp_socket()))]);
-        add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
-        add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
-        arguments
-    }
-
-    /// Returns what the kernel is started with.
-    fn boot_line(&self) -> BootLine<'_> {
-        let more = self.kernel.clone() + self.iommu.map_or("", Iommu::kernel);
-        BootLine { kernel: self.image.as_deref(), name: &self.name, more }
-    }
-
-    /// Adds the first adapter, or the slot into which it is plugged later.
-    fn add_function(&self, add: &mut impl FnMut(&[&str])) {
-        if self.plugged {
-            // The address space that the firmware must reserve for the adapter's BARs.
-            add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=512M"]);
-        } else if self.disk.is_some() {
-            self.add_switch(add);
-        } else {
-            add(&["-device", &Self::function(&self.adapter, "pcie.0")]);
-        }
-    }
-
-    /// Adds a switch with the adapter and the disk, which can then reach each other directly.
-    fn add_switch(&self, add: &mut impl FnMut(&[&str])) {
-        add(&["-device", "pcie-root-port,id=root,chassis=1,slot=1"]);
-        add(&["-device", "x3130-upstream,id=switch,bus=root"]);
-        for (port, chassis) in [("left", "2"), ("right", "3"), ("third", "4")] {
-            let device = format!("xio3130-downstream,id={port},bus=switch,chassis={chassis}");
-            add(&["-device", &device]);
-        }
-        add(&["-device", &Self::function(&self.adapter, "left")]);
-        let spare = self.file("spare");
-        add(&["-drive", &format!("if=none,id=spare,format=raw,file={}", spare.display())]);
-        let file = self.file("disk").display().to_string();
-        let mut drive = "if=none,id=disk,format=raw,file.".to_owned();
-        if let Some(sector) = self.bad_sector {
-            drive += "driver=blkdebug,file.image.";
-            for (nth, event) in ["read_aio", "write_aio"].iter().enumerate() {
-                let rule = format!("file.inject-error.{nth}");
-                drive = format!("{rule}.event={event},{rule}.sector={sector},{drive}");
-            }
-        }
-        add(&["-drive", &format!("{drive}filename={file}")]);
-        let mut controller = "nvme,drive=disk,serial=vrnic,bus=right".to_owned();
-        if self.controller_memory != 0 {
-            controller += &format!(",cmb_size_mb={}", self.controller_memory);
-        }
-        add(&["-device", &controller]);
-    }
-
-    /// Adds the devices of [`Self::spare_bars`], each behind a root port, which separates it from
-    /// all other devices.
-    fn add_spare_devices(&self, add: &mut impl FnMut(&[&str])) {
-        let size = self.spare_bars;
-        let backend = format!("memory-backend-memfd,id=spare-bar,size={size}M,share=on");
-        add(&["-object", &backend]);
-        let devices = [
-            ("mapped", "ivshmem-plain,memdev=spare-bar".to_owned()),
-            ("unmapped", format!("nvme,serial=unmapped,cmb_size_mb={size}")),
-        ];
-        for (nth, (port, device)) in devices.iter().enumerate() {
-            let chassis = nth + 11;
-            let root = format!("pcie-root-port,id={port},chassis={chassis},slot={chassis}");
-            add(&["-device", &root, "-device", &format!("{device},bus={port}")]);
-        }
-    }
-
-    /// Returns QEMU's argument for an adapter on a bus.
-    fn function(adapter: &Adapter, bus: &str) -> String {
-        let socket = adapter.socket.display();
-        let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
-        format!(r#"{{"driver":"vfio-user-pci","bus":"{bus}","socket":{socket}}}"#)
-    }
-
-    fn file(&self, what: &str) -> PathBuf {
-        self.dir.join(format!("{}.{what}", self.name))
-    }
-
-    fn agent_socket(&self) -> PathBuf {
-        self.file("agent")
-    }
-
-    fn qmp_socket(&self) -> PathBuf {
-        self.file("qmp")
-    }
-
-    fn shell_socket(&self) -> PathBuf {
-        self.file("shell")
-    }
-
-    /// Returns the path of the console's log.
-    #[must_use]
-    pub fn console_log(&self) -> PathBuf {
-        self.file("console.log")
-    }
-
-    fn qemu_log(&self) -> String {
-        tail(&self.file("qemu.log"), 10)
     }
 }

@@ -19,7 +19,8 @@
 //! | [`disk`] | a disk of the user with a whole system, as the root of guests |
 //! | [`iommu`] | the IOMMU of a guest |
 //! | [`memory`] | memory that is plugged into a running guest, and returned |
-//! | [`guest`] | a QEMU: its arguments, its console, its start and end |
+//! | [`setup`] | the parameters of a guest, and QEMU's arguments for them |
+//! | [`guest`] | a QEMU: its console, its agent, its start and end |
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`fleet`] | a daemon and guests of any number |
 //! | [`pair`] | daemons and guests, ready for RDMA |
@@ -70,6 +71,7 @@ pub mod qmp;
 pub mod room;
 pub mod root;
 pub mod rundir;
+pub mod setup;
 pub mod stock;
 pub mod system;
 pub mod terminal;

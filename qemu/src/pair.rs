@@ -13,7 +13,7 @@ use crate::adapter::{Adapter, Transport, guest_name};
 use crate::clock::Clock;
 use crate::daemon::{Daemon, Launch};
 use crate::disk::Disk;
-use crate::guest::{Guest, Setup};
+use crate::guest::Guest;
 use crate::hosts;
 use crate::iommu::Iommu;
 use crate::memory::MemoryDevice;
@@ -23,6 +23,7 @@ use crate::overlay::write_initramfs;
 use crate::paths::Paths;
 use crate::root::Root;
 use crate::rundir::RunDir;
+use crate::setup::Setup;
 #[cfg(doc)]
 use crate::system::KIT;
 use crate::system::System;

@@ -32,10 +32,10 @@ use anyhow::{Context, Result, ensure};
 use crate::container::config::Config;
 use crate::container::users::User;
 use crate::container::verbs::Verbs;
-use crate::guest::SHARE;
 use crate::hosts::SCRIPT;
 use crate::overlay::TREE;
 use crate::rundir::RunDir;
+use crate::setup::SHARE;
 
 /// The path in the guests at which the root is mounted.
 pub const ROOT: &str = "/container";

@@ -10,7 +10,6 @@ use vrnic_qemu::adapter::names;
 use vrnic_qemu::command::Command;
 use vrnic_qemu::container::{self, Container, PLUGIN, check};
 use vrnic_qemu::disk::{Disk, Start};
-use vrnic_qemu::guest::SHARE;
 use vrnic_qemu::kernel;
 use vrnic_qemu::lab::bundled;
 use vrnic_qemu::lab::job::Job;
@@ -20,6 +19,7 @@ use vrnic_qemu::pair::Options;
 use vrnic_qemu::paths::Paths;
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
+use vrnic_qemu::setup::SHARE;
 use vrnic_qemu::stock::{self, Stock};
 
 use crate::args::Args;
