@@ -5,29 +5,58 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-/// Runs a command, which is JSON text.
+/// Time limit for an answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection to the control socket of a QEMU. QEMU serves one at a time.
+#[derive(Debug)]
+pub struct Qmp {
+    stream: UnixStream,
+    lines: std::io::Lines<BufReader<UnixStream>>,
+}
+
+impl Qmp {
+    /// Connects to the control socket.
+    ///
+    /// # Errors
+    /// If QEMU does not answer.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let stream =
+            UnixStream::connect(socket).context("cannot connect to QEMU's control socket")?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        let lines = BufReader::new(stream.try_clone()?).lines();
+        let mut connection = Self { stream, lines };
+        connection.run(r#"{"execute":"qmp_capabilities"}"#)?;
+        Ok(connection)
+    }
+
+    /// Runs a command, which is JSON text. Returns QEMU's answer.
+    ///
+    /// # Errors
+    /// If QEMU refuses the command or does not answer.
+    pub fn run(&mut self, command: &str) -> Result<Value> {
+        self.stream.write_all(format!("{command}\n").as_bytes())?;
+        for line in self.lines.by_ref() {
+            let mut message: Value = serde_json::from_str(&line?)?;
+            // The greeting and events may come before the answer.
+            if let Some(answer) = message.get_mut("return") {
+                return Ok(answer.take());
+            }
+            if message.get("error").is_some() {
+                bail!("QEMU refused {command}: {message}");
+            }
+        }
+        bail!("QEMU closed its control socket")
+    }
+}
+
+/// Runs a command, which is JSON text, in a connection of its own.
 ///
 /// # Errors
-/// If QEMU refuses it or does not answer.
+/// Fails as [`Qmp::run`] does.
 pub fn run(socket: &Path, command: &str) -> Result<()> {
-    let mut stream =
-        UnixStream::connect(socket).context("cannot connect to QEMU's control socket")?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    for command in [r#"{"execute":"qmp_capabilities"}"#, command] {
-        stream.write_all(format!("{command}\n").as_bytes())?;
-        // Greetings and events may come before the answer.
-        let answer = lines
-            .by_ref()
-            .find(|line| {
-                line.as_ref().is_ok_and(|line| {
-                    line.starts_with(r#"{"return""#) || line.starts_with(r#"{"error""#)
-                }) || line.is_err()
-            })
-            .context("QEMU closed its control socket")??;
-        ensure!(answer.starts_with(r#"{"return""#), "QEMU refused {command}: {answer}");
-    }
-    Ok(())
+    Qmp::connect(socket)?.run(command).map(drop)
 }
