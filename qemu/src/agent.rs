@@ -16,6 +16,10 @@ use crate::protocol::{Event, PIECE, Request, receive, send};
 
 /// Time for reading output that has already arrived when the time limit has ended.
 const GRACE: Duration = Duration::from_millis(500);
+/// Time limit for the confirmation that something is stored.
+const STORING: Duration = Duration::from_secs(30);
+/// The path in the guest of an archive that it unpacks.
+const ARCHIVE: &str = "/vrnic.cpio";
 
 /// An output stream of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +73,19 @@ impl Agent {
     /// # Errors
     /// If it does not come within `timeout`, or is another message.
     pub fn connect(name: &str, port: UnixStream, timeout: Duration) -> anyhow::Result<Self> {
+        Self::greeted(name, port, timeout)
+    }
+
+    /// Asks the agent of a guest that was restored for its first message, and waits for that.
+    ///
+    /// # Errors
+    /// Fails as [`Self::connect`] does.
+    pub fn resume(name: &str, mut port: UnixStream, timeout: Duration) -> anyhow::Result<Self> {
+        send(&mut port, &Request::Greet)?;
+        Self::greeted(name, port, timeout)
+    }
+
+    fn greeted(name: &str, port: UnixStream, timeout: Duration) -> anyhow::Result<Self> {
         let mut reader = port.try_clone()?;
         reader.set_read_timeout(Some(timeout))?;
         match receive(&mut reader) {
@@ -183,16 +200,32 @@ impl Agent {
                 mode,
                 data: piece.to_vec(),
             };
-            send(&mut *self.port.lock(), &request)?;
-            match stored.recv_timeout(Duration::from_secs(30)) {
-                Ok(Event::Stored { error }) if error.is_empty() => {}
-                Ok(event) => bail!("guest {} cannot store the file: {event:?}", self.name),
-                Err(error) => {
-                    bail!("guest {} did not confirm that it stored {to}: {error}", self.name)
-                }
-            }
+            self.store(&request, &stored, to)?;
         }
         Ok(())
+    }
+
+    /// Copies a cpio archive of this machine into the guest and unpacks it there.
+    ///
+    /// # Errors
+    /// If it cannot be read here or unpacked there.
+    pub fn unpack(&self, archive: &Path) -> anyhow::Result<()> {
+        self.put(archive, ARCHIVE, 0o600)?;
+        let (sender, stored) = channel();
+        self.inbox.lock().stored = Some(sender);
+        self.store(&Request::Unpack { path: ARCHIVE.to_owned() }, &stored, ARCHIVE)
+    }
+
+    /// Sends a request, and waits until the agent confirms that something is stored at `to`.
+    fn store(&self, request: &Request, stored: &Receiver<Event>, to: &str) -> anyhow::Result<()> {
+        send(&mut *self.port.lock(), request)?;
+        match stored.recv_timeout(STORING) {
+            Ok(Event::Stored { error }) if error.is_empty() => Ok(()),
+            Ok(event) => bail!("guest {} cannot store the file: {event:?}", self.name),
+            Err(error) => {
+                bail!("guest {} did not confirm that it stored {to}: {error}", self.name)
+            }
+        }
     }
 }
 

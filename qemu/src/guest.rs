@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,9 @@ use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
 use crate::qmp;
+use crate::root::Root;
 use crate::setup::Setup;
+use crate::snapshot::restore;
 
 /// Maximum number of starts of a guest whose kernel panics while it boots under TCG. On a busy
 /// host, one of several processors may execute the translation of code that another processor has
@@ -95,7 +97,11 @@ impl Guest {
                 }
             }
         };
-        let agent = Agent::connect(&setup.name, port, timeout).with_context(|| {
+        let greeted = match &setup.root {
+            Root::Snapshot { file, overlay } => resume(&setup, port, file, overlay),
+            _ => Agent::connect(&setup.name, port, timeout),
+        };
+        let agent = greeted.with_context(|| {
             let log = setup.console_log();
             let last = console::panic(&log).unwrap_or_else(|| tail(&log, 30));
             format!("QEMU said: {}\nconsole:\n{last}", setup.qemu_log())
@@ -296,4 +302,12 @@ impl Guest {
     pub fn shell_socket(&self) -> PathBuf {
         self.setup.shell_socket()
     }
+}
+
+/// Lets a guest go on from a snapshot. Returns its agent.
+fn resume(setup: &Setup, port: UnixStream, file: &Path, overlay: &Path) -> anyhow::Result<Agent> {
+    let mut qmp = restore::load(setup, file)?;
+    let agent = Agent::resume(&setup.name, port, setup.root.timeout())?;
+    restore::complete(setup, &mut qmp, &agent, overlay)?;
+    Ok(agent)
 }

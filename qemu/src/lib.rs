@@ -7,6 +7,8 @@
 //! | [`process`] | child processes that end with this process in any case |
 //! | [`rundir`] | the folder of a run, which is removed in any case |
 //! | [`overlay`] | files on top of the guests' base image |
+//! | [`archive`] | unpacks such files in a guest |
+//! | [`snapshot`] | the state of a booted machine, from which guests start |
 //! | [`protocol`] | messages between a guest's agent and the harness |
 //! | [`agent`] | the harness's side of the agent: runs commands, copies files |
 //! | [`clock`] | the time that the steps of a start take |
@@ -44,6 +46,7 @@
 pub mod accel;
 pub mod adapter;
 pub mod agent;
+pub mod archive;
 pub mod clock;
 pub mod command;
 pub mod console;
@@ -72,6 +75,7 @@ pub mod room;
 pub mod root;
 pub mod rundir;
 pub mod setup;
+pub mod snapshot;
 pub mod stock;
 pub mod system;
 pub mod terminal;

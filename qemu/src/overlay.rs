@@ -4,7 +4,8 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
 use cpio::newc::{self, ModeFileType};
@@ -44,6 +45,9 @@ const PROGRAMS: &[&str] = &[
     "vrnic_vfio",
     "vrnic_withheld",
 ];
+
+/// The program in a guest that serves the harness.
+const AGENT: &str = "vrnic-agent";
 
 /// Builds an archive.
 #[derive(Debug)]
@@ -93,6 +97,18 @@ impl<W: Write> Overlay<W> {
         Ok(self.file(path, mode, &data)?)
     }
 
+    /// Adds a copy of a program, library or module that was built, without its debug information,
+    /// which is ten times as long.
+    fn stripped(
+        &mut self,
+        paths: &Paths,
+        path: &str,
+        mode: u32,
+        from: &Path,
+    ) -> anyhow::Result<()> {
+        self.copy(path, mode, &stripped(&paths.build, from).unwrap_or_else(|| from.to_owned()))
+    }
+
     /// Adds the contents of a folder of this machine below `path`, which must exist: files with
     /// their modes, symbolic links, folders.
     ///
@@ -123,7 +139,7 @@ impl<W: Write> Overlay<W> {
     }
 
     /// Adds the plugin in each folder in which a libibverbs looks, under each name.
-    fn plugin(&mut self, from: &Path) -> anyhow::Result<()> {
+    fn plugin(&mut self, paths: &Paths) -> anyhow::Result<()> {
         for folder in PLUGIN_FOLDERS {
             // The second one is not in the base image.
             self.dir(folder)?;
@@ -132,7 +148,7 @@ impl<W: Write> Overlay<W> {
             let mut numbers = vrnic_layouts::numbers();
             let name = |number: u32| format!("libvrnic-rdmav{number}.so");
             let Some(first) = numbers.next().map(name) else { continue };
-            self.copy(&format!("{folder}/{first}"), 0o644, from)?;
+            self.stripped(paths, &format!("{folder}/{first}"), 0o644, &paths.provider())?;
             for number in numbers {
                 self.link(&format!("{folder}/{}", name(number)), &first)?;
             }
@@ -178,65 +194,150 @@ pub(crate) const PLUGIN_FOLDERS: [&str; 2] =
 /// Folder of the guests for the files of [`write_initramfs`]'s `tree`.
 pub const TREE: &str = "/lab";
 
-/// Writes the initramfs of guests: the base image and an overlay with everything that was built.
-/// Adds the files of `extra` (path and content), the contents of the folder `tree` below [`TREE`],
-/// and the table `names` of the guests' names.
+/// Returns a copy of a file without debug information, which is kept for later runs, or nothing if
+/// this machine has no program that makes one.
+fn stripped(build: &Path, from: &Path) -> Option<PathBuf> {
+    let folder = build.join("stripped");
+    let copy = folder.join(from.file_name()?);
+    let modified = |file: &Path| fs::metadata(file).and_then(|it| it.modified()).ok();
+    let made = modified(from)?;
+    // The copy has the time of the file.
+    if modified(&copy) != Some(made) {
+        fs::create_dir_all(&folder).ok()?;
+        // Other runs may read the copy or make it, too.
+        let new = tempfile::Builder::new().tempfile_in(&folder).ok()?;
+        let strip =
+            Command::new("strip").args(["--strip-debug", "-o"]).args([new.path(), from]).output();
+        if !strip.is_ok_and(|strip| strip.status.success()) {
+            return None;
+        }
+        new.as_file().set_modified(made).ok()?;
+        new.persist(&copy).ok()?;
+    }
+    Some(copy)
+}
+
+/// Contents of an overlay beside what was built.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a> {
+    /// More files: path and content.
+    pub files: &'a [(String, Vec<u8>)],
+    /// A folder whose contents are copied to [`TREE`].
+    pub tree: Option<&'a Path>,
+    /// The table of the guests' names.
+    pub names: &'a str,
+}
+
+/// Writes the initramfs of guests that boot: the base image, and an overlay with the start and the
+/// contents.
 ///
 /// # Errors
 /// If a part is missing or `into` cannot be written.
-pub fn write_initramfs(
+pub fn write_initramfs(paths: &Paths, contents: Contents<'_>, into: &Path) -> anyhow::Result<()> {
+    let mut overlay = started(paths, into)?;
+    add(&mut overlay, paths, contents)?;
+    overlay.finish()?.flush()?;
+    Ok(())
+}
+
+/// Writes the initramfs of a guest that a snapshot is made of: the base image and the start.
+///
+/// # Errors
+/// Fails as [`write_initramfs`] does.
+pub(crate) fn write_start(paths: &Paths, into: &Path) -> anyhow::Result<()> {
+    started(paths, into)?.finish()?.flush()?;
+    Ok(())
+}
+
+/// Writes the contents for guests that such a snapshot has started.
+///
+/// # Errors
+/// Fails as [`write_initramfs`] does.
+pub(crate) fn write_contents(
     paths: &Paths,
-    extra: &[(String, Vec<u8>)],
-    tree: Option<&Path>,
-    names: &str,
+    contents: Contents<'_>,
     into: &Path,
 ) -> anyhow::Result<()> {
+    let out = File::create(into).with_context(|| format!("cannot write {}", into.display()))?;
+    let mut overlay = Overlay::new(io::BufWriter::new(out));
+    add(&mut overlay, paths, contents)?;
+    overlay.finish()?.flush()?;
+    Ok(())
+}
+
+/// Returns the bytes that decide what [`write_start`] adds to the base image.
+///
+/// # Errors
+/// If the agent is missing.
+pub(crate) fn start_bytes(paths: &Paths) -> anyhow::Result<Vec<u8>> {
+    let agent = paths.bin.join(AGENT);
+    let mut bytes = fs::read(&agent).with_context(|| format!("cannot read {}", agent.display()))?;
+    bytes.extend(INIT.as_bytes());
+    Ok(bytes)
+}
+
+/// Copies the base image, and returns an overlay behind it that starts the agent.
+fn started(paths: &Paths, into: &Path) -> anyhow::Result<Overlay<io::BufWriter<File>>> {
     let mut out = File::create(into).with_context(|| format!("cannot write {}", into.display()))?;
     let mut base = File::open(paths.base_image())?;
     io::copy(&mut base, &mut out)?;
     let mut overlay = Overlay::new(io::BufWriter::new(out));
     overlay.file("/init", 0o755, INIT.as_bytes())?;
-    overlay.file(hosts::FILE, 0o644, names.as_bytes())?;
     overlay.dir("/vrnic")?;
+    overlay.copy("/vrnic/agent", 0o755, &paths.bin.join(AGENT))?;
+    Ok(overlay)
+}
+
+/// Adds everything that was built, and the contents.
+fn add<W: Write>(
+    overlay: &mut Overlay<W>,
+    paths: &Paths,
+    contents: Contents<'_>,
+) -> anyhow::Result<()> {
+    let Contents { files, tree, names } = contents;
+    overlay.file(hosts::FILE, 0o644, names.as_bytes())?;
     overlay.file(hosts::SCRIPT, 0o644, hosts::COMPLETING.as_bytes())?;
-    overlay.copy("/vrnic/agent", 0o755, &paths.bin.join("vrnic-agent"))?;
     if paths.module().exists() {
-        overlay.copy("/vrnic/vrnic.ko", 0o644, &paths.module())?;
+        overlay.stripped(paths, "/vrnic/vrnic.ko", 0o644, &paths.module())?;
         for client in ["vrnic_kverbs.ko", "vrnic_kping.ko", "vrnic_kdirect.ko", "vrnic_kiscsi.ko"] {
             let file = paths.build.join(client);
             // A kernel without the SCSI layer has no initiator.
             if client != "vrnic_kiscsi.ko" || file.exists() {
-                overlay.copy(&format!("/vrnic/{client}"), 0o644, &file)?;
+                overlay.stripped(paths, &format!("/vrnic/{client}"), 0o644, &file)?;
             }
         }
     }
     if paths.provider().exists() {
-        let plugin = "/usr/lib/x86_64-linux-gnu/libibverbs/libvrnic-rdmav34.so";
-        overlay.plugin(&paths.provider())?;
-        overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
-        // For programs that use the plugin's direct verbs.
-        overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;
-        for program in PROGRAMS {
-            let file = paths.build.join(program);
-            if file.exists() {
-                overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;
-            }
-        }
+        add_plugin(overlay, paths)?;
     }
     for program in ["vrnic-fault", "vrnic-verify", "vrnic-stress"] {
         let file = paths.bin.join(program);
         if file.exists() {
-            overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;
+            overlay.stripped(paths, &format!("/usr/bin/{program}"), 0o755, &file)?;
         }
     }
-    for (path, data) in extra {
+    for (path, data) in files {
         overlay.file(path, 0o755, data)?;
     }
     overlay.dir(TREE)?;
     if let Some(tree) = tree {
         overlay.tree(TREE, tree)?;
     }
-    overlay.finish()?.flush()?;
+    Ok(())
+}
+
+/// Adds the plugin, and programs that use its direct verbs.
+fn add_plugin<W: Write>(overlay: &mut Overlay<W>, paths: &Paths) -> anyhow::Result<()> {
+    let plugin = "/usr/lib/x86_64-linux-gnu/libibverbs/libvrnic-rdmav34.so";
+    overlay.plugin(paths)?;
+    overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
+    overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;
+    for program in PROGRAMS {
+        let file = paths.build.join(program);
+        if file.exists() {
+            overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;
+        }
+    }
     Ok(())
 }
 

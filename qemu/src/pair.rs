@@ -19,11 +19,13 @@ use crate::iommu::Iommu;
 use crate::memory::MemoryDevice;
 #[cfg(doc)]
 use crate::overlay::TREE;
-use crate::overlay::write_initramfs;
+use crate::overlay::{Contents, write_contents, write_initramfs};
 use crate::paths::Paths;
+use crate::progress::step;
 use crate::root::Root;
 use crate::rundir::RunDir;
 use crate::setup::Setup;
+use crate::snapshot;
 #[cfg(doc)]
 use crate::system::KIT;
 use crate::system::System;
@@ -276,7 +278,7 @@ pub(crate) fn boot(options: &Options, dir: RunDir) -> anyhow::Result<Booted> {
     let paths = Paths::from_env()?;
     let accel = Accel::choose(&paths)?;
     let mut clock = Clock::start();
-    let root = root(&paths, dir.path(), options)?;
+    let root = root(&paths, accel, dir.path(), options)?;
     clock.step("the guests' files");
     let daemons = daemons(&paths, dir.path(), options)?;
     clock.step("the daemon");
@@ -284,7 +286,7 @@ pub(crate) fn boot(options: &Options, dir: RunDir) -> anyhow::Result<Booted> {
     let boot = |guest: u8| {
         let start = Instant::now();
         let setup = setup(dir.path().into(), guest, options, root.clone());
-        let guest = Guest::boot(&paths, accel, setup)?;
+        let guest = start_guest(&paths, accel, setup, options)?;
         let took = start.elapsed();
         let mut slowest = up.lock();
         *slowest = took.max(*slowest);
@@ -310,6 +312,34 @@ pub(crate) fn boot(options: &Options, dir: RunDir) -> anyhow::Result<Booted> {
     clock.split("the kernels", up, "the modules and devices");
     let steps = clock.steps;
     Ok(Booted { guests, daemons, paths, accel, dir, steps })
+}
+
+/// Starts a guest. It boots if it cannot start from its snapshot.
+fn start_guest(
+    paths: &Paths,
+    accel: Accel,
+    setup: Setup,
+    options: &Options,
+) -> anyhow::Result<Guest> {
+    let Root::Snapshot { file, .. } = &setup.root else { return Guest::boot(paths, accel, setup) };
+    let file = file.clone();
+    match Guest::boot(paths, accel, setup.clone()) {
+        Err(error) => {
+            let name = &setup.name;
+            step(format!("guest {name} does not start from the snapshot, so it boots: {error:#}"));
+            snapshot::refuse(&file, &error);
+            let initramfs = setup.dir.join(format!("{name}.initramfs"));
+            let names = hosts::table(options.guests, options.adapters);
+            write_initramfs(paths, contents(options, &names), &initramfs)?;
+            Guest::boot(paths, accel, Setup { root: Root::Memory(initramfs), ..setup })
+        }
+        started => started,
+    }
+}
+
+/// Returns what guests get beside what was built.
+fn contents<'a>(options: &'a Options, names: &'a str) -> Contents<'a> {
+    Contents { files: &options.files, tree: options.tree.as_deref(), names }
 }
 
 /// Boots the guests, a few at a time. Returns them in order.
@@ -388,23 +418,45 @@ fn functions(dir: &Path, guests: Range<u8>, options: &Options) -> Vec<Adapter> {
     (0..options.adapters.max(1)).flat_map(rail).collect()
 }
 
-/// Writes the root from which all guests boot.
-fn root(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Root> {
-    let tree = options.tree.as_deref();
+/// Writes the root from which all guests start.
+fn root(paths: &Paths, accel: Accel, dir: &Path, options: &Options) -> anyhow::Result<Root> {
     if options.system {
         ensure!(options.adapters == 1, "a whole system has one adapter");
-        return Ok(Root::Disk(System::new(paths, tree, &dir.join("kit"))?));
+        let kit = dir.join("kit");
+        return Ok(Root::Disk(System::new(paths, options.tree.as_deref(), &kit)?));
+    }
+    let names = hosts::table(options.guests, options.adapters);
+    if let Some(file) = snapshot(paths, accel, dir, options) {
+        let overlay = dir.join("overlay");
+        write_contents(paths, contents(options, &names), &overlay)?;
+        return Ok(Root::Snapshot { file, overlay });
     }
     let initramfs = dir.join("initramfs");
-    let names = hosts::table(options.guests, options.adapters);
-    write_initramfs(paths, &options.files, tree, &names, &initramfs)?;
+    write_initramfs(paths, contents(options, &names), &initramfs)?;
     Ok(match &options.root {
         None => Root::Memory(initramfs),
         Some(disk) => Root::Image { initramfs, disk: disk.clone() },
     })
 }
 
-fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
+/// Returns the snapshot from which the guests start, if they do not boot.
+fn snapshot(paths: &Paths, accel: Accel, dir: &Path, options: &Options) -> Option<PathBuf> {
+    let why = match snapshot::obstacle(options) {
+        Some(why) => why.to_owned(),
+        None => {
+            let guest = setup(dir.into(), 0, options, Root::Template(PathBuf::new()));
+            match snapshot::find_or_make(paths, accel, &guest) {
+                Ok(file) => return Some(file),
+                Err(error) => format!("{error:#}"),
+            }
+        }
+    };
+    step(format!("the guests boot, and do not start from a snapshot: {why}"));
+    None
+}
+
+/// Returns the parameters of a guest, counted from 0.
+pub(crate) fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
     let adapter =
         |rail| Adapter::new(&dir, guest, rail).of(options.personality, options.guest_faults);
     Setup {

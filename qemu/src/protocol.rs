@@ -37,6 +37,13 @@ pub enum Request {
         /// The piece.
         data: Vec<u8>,
     },
+    /// Unpacks a cpio archive, which is a file of the guest, and removes it.
+    Unpack {
+        /// Path of the archive.
+        path: String,
+    },
+    /// Asks for [`Event::Ready`], after the agent has come to another machine with its guest.
+    Greet,
 }
 
 /// A message of the agent.
@@ -60,7 +67,7 @@ pub enum Event {
         /// Exit code, or 128 + signal, or 127 if it could not be started.
         code: i32,
     },
-    /// The result of writing a piece of a file.
+    /// The result of writing a piece of a file, or of unpacking an archive.
     Stored {
         /// The error, or empty if there was none.
         error: String,

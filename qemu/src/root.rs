@@ -13,6 +13,15 @@ use crate::system::System;
 pub enum Root {
     /// An initramfs, which is the guest's only file system.
     Memory(PathBuf),
+    /// The same, for a guest of which a snapshot is made: its adapters are plugged in later.
+    Template(PathBuf),
+    /// The memory of such a guest.
+    Snapshot {
+        /// The snapshot.
+        file: PathBuf,
+        /// An archive with the files that the guest gets after it has started.
+        overlay: PathBuf,
+    },
     /// The disk of a whole Debian system.
     Disk(System),
     /// A disk of the user, which this initramfs mounts.
@@ -60,7 +69,7 @@ impl Root {
         match self {
             // The root may take all memory, instead of half of the memory that the packed initramfs
             // leaves, so that guests with 512 MiB boot.
-            Self::Memory(initramfs) => [
+            Self::Memory(initramfs) | Self::Template(initramfs) => [
                 "-no-reboot".to_owned(),
                 "-kernel".to_owned(),
                 text(&line.image(paths)),
@@ -72,6 +81,15 @@ impl Root {
                 ),
             ]
             .into(),
+            // QEMU needs the kernel only to have the same memory regions.
+            Self::Snapshot { .. } => [
+                "-no-reboot".to_owned(),
+                "-kernel".to_owned(),
+                text(&line.image(paths)),
+                "-incoming".to_owned(),
+                "defer".to_owned(),
+            ]
+            .into(),
             Self::Disk(system) => system.arguments(&kernel, name),
             Self::Image { initramfs, disk } => {
                 let kernel = &line.image(paths);
@@ -80,11 +98,17 @@ impl Root {
         }
     }
 
+    /// Returns whether adapters and network cards are plugged into slots after the start.
+    pub(crate) fn has_slots(&self) -> bool {
+        matches!(self, Self::Template(_) | Self::Snapshot { .. })
+    }
+
     /// Returns the time limit from a guest's start to its agent's first message. TCG on a loaded
     /// machine needs 30 s for an initramfs.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(match self {
-            Self::Memory(_) => 180,
+            Self::Memory(_) | Self::Template(_) => 180,
+            Self::Snapshot { .. } => 60,
             Self::Disk(_) | Self::Image { .. } => 480,
         })
     }
@@ -92,7 +116,8 @@ impl Root {
     /// Returns shell commands that give the guest's virtio NICs their addresses.
     pub(crate) fn addressing(&self, adapters: &[&Adapter]) -> String {
         match self {
-            Self::Memory(_) => by_hand(adapters),
+            Self::Memory(_) | Self::Snapshot { .. } => by_hand(adapters),
+            Self::Template(_) => "true".to_owned(),
             Self::Disk(_) => System::addressing(adapters),
             Self::Image { .. } => Disk::addressing(adapters),
         }

@@ -3,6 +3,8 @@
 use std::iter;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
+
 use crate::adapter::Adapter;
 use crate::console::tail;
 #[cfg(doc)]
@@ -93,17 +95,8 @@ impl Setup {
             self.more_memory.arguments().iter().for_each(|word| add(&[word]));
         }
         add(&["-device", "virtio-serial-pci"]);
-        for Adapter { name, mac, net, .. } in self.adapters() {
-            let net = path(net);
-            let stream = format!("stream,id={name},server=off,addr.type=unix,addr.path={net}");
-            add(&["-netdev", &stream]);
-            add(&["-device", &format!("virtio-net-pci,netdev={name},mac={mac},romfile=")]);
-        }
-        if self.twins {
-            add(&["-device", &format!("virtio-net-pci,mac={},romfile=", self.adapter.mac)]);
-        }
-        for adapter in &self.more {
-            add(&["-device", &Self::function(adapter, "pcie.0")]);
+        if !self.root.has_slots() {
+            self.add_cards(&mut add);
         }
         if let Some(share) = &self.share {
             // In QEMU's options, commas are doubled.
@@ -111,12 +104,10 @@ impl Setup {
             let export = format!(
                 "local,id=share,path={folder},security_model=none,readonly=on,multidevs=remap"
             );
-            add(&[
-                "-fsdev",
-                &export,
-                "-device",
-                &format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE}"),
-            ]);
+            add(&["-fsdev", &export]);
+            if !self.root.has_slots() {
+                add(&["-device", &format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE}")]);
+            }
         }
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
@@ -129,13 +120,19 @@ impl Setup {
 
     /// Returns what the kernel is started with.
     pub(crate) fn boot_line(&self) -> BootLine<'_> {
-        let more = self.kernel.clone() + self.iommu.map_or("", Iommu::kernel);
+        // Slots for several adapters lie above 4 GiB, where QEMU's firmware lets them overlap a
+        // range that it has declared as used, because processors of AMD cannot reach it.
+        let slots =
+            if self.root.has_slots() && !self.more.is_empty() { " pci=no_e820" } else { "" };
+        let more = self.kernel.clone() + self.iommu.map_or("", Iommu::kernel) + slots;
         BootLine { kernel: self.image.as_deref(), name: &self.name, more }
     }
 
     /// Adds the first adapter, or the slot into which it is plugged later.
     fn add_function(&self, add: &mut impl FnMut(&[&str])) {
-        if self.plugged {
+        if self.root.has_slots() {
+            self.add_slots(add);
+        } else if self.plugged {
             // The address space that the firmware must reserve for the adapter's BARs.
             add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=512M"]);
         } else if self.disk.is_some() {
@@ -143,6 +140,72 @@ impl Setup {
         } else {
             add(&["-device", &Self::function(&self.adapter, "pcie.0")]);
         }
+    }
+
+    /// Adds the network cards and the further adapters.
+    fn add_cards(&self, add: &mut impl FnMut(&[&str])) {
+        for Adapter { name, mac, net, .. } in self.adapters() {
+            let net = net.display();
+            let stream = format!("stream,id={name},server=off,addr.type=unix,addr.path={net}");
+            add(&["-netdev", &stream]);
+            add(&["-device", &format!("virtio-net-pci,netdev={name},mac={mac},romfile=")]);
+        }
+        if self.twins {
+            add(&["-device", &format!("virtio-net-pci,mac={},romfile=", self.adapter.mac)]);
+        }
+        for adapter in &self.more {
+            add(&["-device", &Self::function(adapter, "pcie.0")]);
+        }
+    }
+
+    /// Adds a slot for each adapter, for each network card, and for [`Self::share`], and the device
+    /// that tells the kernel of a restored guest that it is not the only one.
+    fn add_slots(&self, add: &mut impl FnMut(&[&str])) {
+        let adapters = 1 + self.more.len();
+        for slot in 1..=2 * adapters + 2 {
+            // The address space that the firmware must reserve for the adapter's BARs.
+            let window = if slot <= adapters { ",pref64-reserve=512M" } else { "" };
+            let port = slot_name(slot);
+            let device = format!("pcie-root-port,id={port},chassis={slot},slot={slot}{window}");
+            add(&["-device", &device]);
+        }
+        add(&["-device", "vmgenid,guid=auto"]);
+    }
+
+    /// Returns the commands of QEMU that plug the adapters, the network cards, and [`Self::share`]
+    /// into the slots. The guest must have found what one list plugs in before the next one runs,
+    /// because it names devices in the order in which it finds them: each list has an adapter and
+    /// its card, and the last one a second card of [`Self::twins`].
+    pub(crate) fn plugging(&self) -> Vec<Vec<String>> {
+        let adapters = 1 + self.more.len();
+        let plug = |slot: usize, mut device: Value| {
+            device["bus"] = slot_name(slot).into();
+            json!({"execute": "device_add", "arguments": device}).to_string()
+        };
+        let stage = |(number, adapter): (usize, &Adapter)| {
+            let Adapter { name, mac, socket, net, .. } = adapter;
+            let socket = json!({"type": "unix", "path": socket});
+            let address = json!({"type": "unix", "path": net});
+            let backend = json!({"type": "stream", "id": name, "server": false, "addr": address});
+            let card =
+                json!({"driver": "virtio-net-pci", "netdev": name, "mac": mac, "romfile": ""});
+            vec![
+                plug(1 + number, json!({"driver": "vfio-user-pci", "socket": socket})),
+                json!({"execute": "netdev_add", "arguments": backend}).to_string(),
+                plug(1 + adapters + number, card),
+            ]
+        };
+        let mut stages: Vec<_> = self.adapters().enumerate().map(stage).collect();
+        if self.share.is_some() {
+            let device = json!({"driver": "virtio-9p-pci", "fsdev": "share", "mount_tag": SHARE});
+            stages[0].push(plug(1 + 2 * adapters, device));
+        }
+        if self.twins {
+            let mac = &self.adapter.mac;
+            let card = json!({"driver": "virtio-net-pci", "mac": mac, "romfile": ""});
+            stages.push(vec![plug(2 + 2 * adapters, card)]);
+        }
+        stages
     }
 
     /// Adds a switch with the adapter and the disk, which can then reach each other directly.
@@ -222,4 +285,9 @@ impl Setup {
     pub(crate) fn qemu_log(&self) -> String {
         tail(&self.file("qemu.log"), 10)
     }
+}
+
+/// Returns the name of a slot, counted from 1.
+fn slot_name(slot: usize) -> String {
+    format!("slot{slot}")
 }

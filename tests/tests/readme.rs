@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use vrnic_qemu::accel::Accel;
 use vrnic_qemu::agent::Agent;
 use vrnic_qemu::hosts;
-use vrnic_qemu::overlay::write_initramfs;
+use vrnic_qemu::overlay::{Contents, write_initramfs};
 use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::with_sound_clocks;
 use vrnic_qemu::process::Killed;
@@ -201,7 +201,8 @@ fn own_vm() -> Result<()> {
     let paths = Paths::from_env()?;
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
-    write_initramfs(&paths, &[], None, &hosts::table(1, 1), &path("initramfs"))?;
+    let contents = Contents { files: &[], tree: None, names: &hosts::table(1, 1) };
+    write_initramfs(&paths, contents, &path("initramfs"))?;
     let (daemon, qemu) =
         (&beginning("mkdir -p /run/vrnic")?[0], &beginning("qemu-system-x86_64 …")?[0]);
     // The README leaves these arguments to the user: the kernel, a console, a port for commands.

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -13,6 +14,7 @@ use std::thread;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
+use vrnic_qemu::archive::unpacked;
 use vrnic_qemu::protocol::{Event, Request, receive, send};
 
 /// The port that QEMU offers (see `guest.rs` of the harness). udev creates this name, or `init.sh`
@@ -36,12 +38,24 @@ fn main() -> io::Result<()> {
                 }
             }
             Request::Put { path, offset, mode, data } => {
-                let stored = put(&path, offset, mode, &data);
-                let error = stored.err().map_or(String::new(), |error| format!("{path}: {error}"));
-                send(&mut *out.lock(), &Event::Stored { error })?;
+                answer(&out, &path, put(&path, offset, mode, &data))?;
             }
+            Request::Unpack { path } => answer(&out, &path, unpack(&path))?,
+            Request::Greet => send(&mut *out.lock(), &Event::Ready)?,
         }
     }
+}
+
+/// Says whether a file was stored.
+fn answer(out: &Shared<File>, path: &str, stored: io::Result<()>) -> io::Result<()> {
+    let error = stored.err().map_or(String::new(), |error| format!("{path}: {error}"));
+    send(&mut *out.lock(), &Event::Stored { error })
+}
+
+/// Unpacks an archive and removes it.
+fn unpack(path: &str) -> io::Result<()> {
+    unpacked(BufReader::new(File::open(path)?), Path::new("/"))?;
+    std::fs::remove_file(path)
 }
 
 /// Starts a command. Separate threads report its output and its end.
