@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -19,8 +21,11 @@ static SIGNALS: Once = Once::new();
 
 /// How the names of folders begin.
 const PREFIX: &str = "vrnic-";
-/// Age of a folder that may have been left, because a new one is locked by then.
-const LEFT: Duration = Duration::from_secs(3600);
+/// The file of a folder that is locked while the folder is in use. A folder without this file was
+/// made by something else, and stays.
+const LOCK: &str = ".lock";
+/// Number of attempts to make a folder, whose lock another process may take to remove the folder.
+const MAKING: u32 = 100;
 /// Number of attempts to remove a folder into which another thread may still write, and the time
 /// between them.
 const ATTEMPTS: u32 = 50;
@@ -31,11 +36,11 @@ const BETWEEN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct RunDir {
     folder: TempDir,
-    _lock: Option<Flock<File>>,
+    lock: Option<Flock<File>>,
 }
 
 impl RunDir {
-    /// Creates a new folder.
+    /// Creates a new folder, and removes those that processes have left which were killed.
     ///
     /// # Errors
     /// If the system's folder for temporary files cannot be written.
@@ -43,31 +48,33 @@ impl RunDir {
         Self::within(&std::env::temp_dir())
     }
 
-    /// Creates a new folder in another one.
+    /// Creates a new folder in another one, and removes those that processes have left there which
+    /// were killed.
     ///
     /// # Errors
-    /// If that cannot be written.
+    /// If the other one cannot be written.
     pub fn within(parent: &Path) -> anyhow::Result<Self> {
         SIGNALS.call_once(end_on_signals);
-        let folder = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .tempdir_in(parent)
-            .with_context(|| format!("cannot make a folder in {}", parent.display()))?;
-        folders(|folders| folders.insert(folder.path().to_owned()));
-        // Some network file systems have no such locks. Nothing that was left is removed there.
-        let lock = lock(folder.path()).ok();
-        Ok(Self { folder, _lock: lock })
-    }
-
-    /// Removes the folders in another one that are not in use and that processes have left, such as
-    /// those that were killed.
-    pub fn tidy(parent: &Path) {
-        let Ok(entries) = fs::read_dir(parent) else { return };
-        for entry in entries.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(PREFIX) && old(&entry) {
-                remove_left(&entry.path());
+        tidy(parent);
+        let failure = || format!("cannot make a folder in {}", parent.display());
+        for _ in 0..MAKING {
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
+            let folder = folder.with_context(failure)?;
+            folders(|folders| folders.insert(folder.path().to_owned()));
+            let mut made = Self { folder, lock: None };
+            match lock(&made.path().join(LOCK), true) {
+                Ok(lock) => {
+                    made.lock = Some(lock);
+                    return Ok(made);
+                }
+                // Another process has taken it for one that was left.
+                Err(Errno::EWOULDBLOCK | Errno::ENOENT) => {}
+                // Some network file systems have no such locks. Nothing is removed there.
+                Err(Errno::ENOLCK | Errno::EOPNOTSUPP | Errno::ENOSYS) => return Ok(made),
+                Err(error) => return Err(error).with_context(failure),
             }
         }
+        bail!("{}: other processes have removed each of {MAKING}", failure())
     }
 
     /// Returns its path.
@@ -83,24 +90,28 @@ impl Drop for RunDir {
     }
 }
 
-/// Locks a folder, unless another process has locked it.
-fn lock(folder: &Path) -> anyhow::Result<Flock<File>> {
-    let file = File::open(folder)?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error.into())
-}
-
-/// Returns whether a folder was made before [`LEFT`].
-fn old(entry: &fs::DirEntry) -> bool {
-    let made = entry.metadata().ok().filter(fs::Metadata::is_dir).and_then(|it| it.modified().ok());
-    made.and_then(|made| made.elapsed().ok()).is_some_and(|age| age > LEFT)
-}
-
-/// Removes a folder that nobody has locked.
-fn remove_left(folder: &Path) {
-    if let Ok(_locked) = lock(folder) {
-        // A folder of another user stays.
-        let _stays = fs::remove_dir_all(folder);
+/// Removes the folders in another one that nobody uses: their processes were killed.
+fn tidy(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if ours && let Ok(_lock) = lock(&entry.path().join(LOCK), false) {
+            // A folder of another user stays.
+            let _stays = fs::remove_dir_all(entry.path());
+        }
     }
+}
+
+/// Locks a file, which is made if `new` is true, unless another process has locked it or removes
+/// it.
+fn lock(path: &Path, new: bool) -> Result<Flock<File>, Errno> {
+    let error = |error: &io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+    let mut options = File::options();
+    let options = options.read(true).write(true).create_new(new);
+    let file = options.open(path).map_err(|it| error(&it))?;
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)?;
+    // Another process may have removed the folder before.
+    if path.exists() { Ok(lock) } else { Err(Errno::ENOENT) }
 }
 
 fn folders<R>(work: impl FnOnce(&mut BTreeSet<PathBuf>) -> R) -> R {
@@ -138,29 +149,45 @@ fn remove(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
 
     #[test]
-    fn only_old_folders_that_nobody_uses_are_removed() -> anyhow::Result<()> {
+    fn folders_that_were_left_are_removed_at_the_next_start() -> anyhow::Result<()> {
         let parent = tempfile::tempdir()?;
-        let used = RunDir::within(parent.path())?;
         let at = |name: &str| parent.path().join(name);
-        for name in ["vrnic-left", "vrnic-new", "other"] {
+        let used = RunDir::within(parent.path())?;
+        for name in ["vrnic-left", "vrnic-mine", "other"] {
             fs::create_dir_all(at(name).join("root"))?;
         }
-        let before = SystemTime::now() - 2 * LEFT;
-        for folder in [used.path(), &at("vrnic-left"), &at("other")] {
-            File::open(folder)?.set_modified(before)?;
-        }
-        RunDir::tidy(parent.path());
-        assert!(used.path().exists() && at("vrnic-new").exists() && at("other").exists());
+        // As a process that was killed leaves it: with its lock, which nobody holds.
+        File::create(at("vrnic-left").join(LOCK))?;
+        let next = RunDir::within(parent.path())?;
         assert!(!at("vrnic-left").exists());
+        assert!(at("vrnic-mine").exists() && at("other").exists(), "made by something else");
+        assert!(used.path().exists() && next.path().exists());
         let path = used.path().to_owned();
         drop(used);
         assert!(!path.exists());
         Ok(())
+    }
+
+    #[test]
+    fn folders_that_are_made_at_the_same_time_do_not_remove_each_other() -> anyhow::Result<()> {
+        let parent = tempfile::tempdir()?;
+        let make = || -> anyhow::Result<()> {
+            for _ in 0..200 {
+                let made = RunDir::within(parent.path())?;
+                fs::write(made.path().join("file"), "")?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(make));
+            threads.into_iter().try_for_each(|thread| match thread.join() {
+                Ok(made) => made,
+                Err(_) => bail!("a thread panicked"),
+            })
+        })
     }
 
     #[test]

@@ -71,7 +71,6 @@ impl Container {
             (folder, Config::default(), None)
         } else {
             ensure!(path.exists(), "there is no root {}", path.display());
-            RunDir::tidy(cache);
             let dir = RunDir::within(cache)?;
             let folder = dir.path().join("root");
             let config = archive::unpack(path, &folder)
