@@ -6,6 +6,7 @@
 //! | [`accel`] | KVM where it boots a stock kernel, TCG elsewhere |
 //! | [`process`] | child processes that end with this process in any case |
 //! | [`rundir`] | the folder of a run, which is removed in any case |
+//! | [`signals`] | signals that end this process, and what is saved before that |
 //! | [`overlay`] | files on top of the guests' base image |
 //! | [`archive`] | unpacks such files in a guest |
 //! | [`snapshot`] | the state of a booted machine, from which guests start |
@@ -76,6 +77,7 @@ pub mod root;
 pub mod rundir;
 pub mod setup;
 pub mod snapshot;
+pub mod signals;
 pub mod stock;
 pub mod system;
 pub mod terminal;

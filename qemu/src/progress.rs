@@ -14,5 +14,10 @@ static STARTED: LazyLock<SystemTime> = LazyLock::new(|| {
 
 /// Prints a line of progress, with the seconds since the start.
 pub fn step(text: impl std::fmt::Display) {
-    eprintln!("[{:4}s] {text}", STARTED.elapsed().unwrap_or_default().as_secs());
+    eprint!("{}", line(text));
+}
+
+/// Returns that line.
+pub(crate) fn line(text: impl std::fmt::Display) -> String {
+    format!("[{:4}s] {text}\n", STARTED.elapsed().unwrap_or_default().as_secs())
 }

@@ -4,20 +4,18 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tempfile::TempDir;
+
+use crate::signals;
 
 /// The folders to remove when a signal ends the process.
 static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-static SIGNALS: Once = Once::new();
 
 /// How the names of folders begin.
 const PREFIX: &str = "vrnic-";
@@ -54,7 +52,7 @@ impl RunDir {
     /// # Errors
     /// If the other one cannot be written.
     pub fn within(parent: &Path) -> anyhow::Result<Self> {
-        SIGNALS.call_once(end_on_signals);
+        signals::watch(remove_all);
         tidy(parent);
         let failure = || format!("cannot make a folder in {}", parent.display());
         for _ in 0..MAKING {
@@ -118,19 +116,9 @@ fn folders<R>(work: impl FnOnce(&mut BTreeSet<PathBuf>) -> R) -> R {
     work(&mut FOLDERS.lock())
 }
 
-/// Ends the process in order when it gets a signal to end. The kernel then kills the children.
-fn end_on_signals() {
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            folders(|folders| {
-                for folder in folders.iter() {
-                    remove(folder);
-                }
-            });
-            std::process::exit(128 + signal);
-        }
-    });
+/// Removes the folders of this process.
+fn remove_all() {
+    folders(|folders| folders.iter().for_each(|folder| remove(folder)));
 }
 
 /// Removes a folder, into which other threads of this process may still write.

@@ -17,9 +17,12 @@ use crate::lab::lines::{Lines, Tail};
 use crate::lab::results::{End, Ran, Results};
 use crate::lab::script::{Place, script};
 use crate::progress::step;
+use crate::signals::noted;
 
 /// Exit status of a command that was ended because of its time limit. `timeout` uses the same.
 pub const TIMED_OUT: i32 = 124;
+/// Exit status of a command that was ended because of a signal. The run has the signal's.
+const INTERRUPTED: i32 = 128;
 /// Time in which a peer's command must listen. After this time the command of guest a is started in
 /// any case.
 const LISTENING: Duration = Duration::from_secs(30);
@@ -119,6 +122,10 @@ pub fn with_peers(
                     return Ok(TIMED_OUT);
                 }
             }
+            if noted().is_some() {
+                results.commands.push(not_started(fleet.first()?, job));
+                return Ok(INTERRUPTED);
+            }
             work(results)
         };
         let done = waits();
@@ -144,15 +151,18 @@ pub fn with_peers(
     })
 }
 
-/// Returns the end of guest a's command if it could not start in time.
+/// Returns the end of guest a's command if it did not start: not in time, or before a signal.
 fn not_started(guest: &Guest, job: &Job) -> Ran {
-    Ran {
-        guest: guest.setup().name.clone(),
-        command: job.command.shown(),
-        end: End::TimedOut,
-        took: job.limit,
-        tail: "it did not start, because no line of a peer's output matched --ready".to_owned(),
-    }
+    let (end, took, tail) = match noted() {
+        None => (
+            End::TimedOut,
+            job.limit,
+            "it did not start, because no line of a peer's output matched --ready",
+        ),
+        Some(signal) => (End::Interrupted(signal), Duration::ZERO, "it had not started"),
+    };
+    let (guest, command) = (guest.setup().name.clone(), job.command.shown());
+    Ran { guest, command, end, took, tail: tail.to_owned() }
 }
 
 /// Returns the guests in which the peer's command runs.
@@ -167,9 +177,9 @@ fn client(fleet: &Fleet, job: &Job) -> Result<(Result<i32>, Ran)> {
     let guest = fleet.first()?;
     let start = Instant::now();
     let mut tail = Tail::default();
-    let mut follow = || -> Result<Option<i32>> {
+    let mut run = || -> Result<Option<i32>> {
         let running = guest.agent().start(&script(fleet, guest, &job.place, &job.command))?;
-        let code = running.follow(job.limit, |stream, data| {
+        let code = follow(&running, start + job.limit, |stream, data| {
             tail.take(data);
             match stream {
                 Stream::Stdout => show(io::stdout(), data),
@@ -178,13 +188,15 @@ fn client(fleet: &Fleet, job: &Job) -> Result<(Result<i32>, Ran)> {
             .context("cannot write the output of the command")
         })?;
         if code.is_none() {
-            let limit = job.limit.as_secs();
-            step(format!("the command did not end within {limit} s and was killed"));
+            if noted().is_none() {
+                let limit = job.limit.as_secs();
+                step(format!("the command did not end within {limit} s and was killed"));
+            }
             running.kill()?;
         }
         Ok(code)
     };
-    let code = match follow() {
+    let code = match run() {
         Err(_) if !guest.answers() => {
             Err(anyhow!("guest {} has ended while its command ran", guest.setup().name))
         }
@@ -192,7 +204,7 @@ fn client(fleet: &Fleet, job: &Job) -> Result<(Result<i32>, Ran)> {
     };
     let end = match &code {
         Ok(Some(status)) => End::Status(*status),
-        Ok(None) => End::TimedOut,
+        Ok(None) => noted().map_or(End::TimedOut, End::Interrupted),
         Err(_) => End::Lost,
     };
     let ran = Ran {
@@ -203,6 +215,22 @@ fn client(fleet: &Fleet, job: &Job) -> Result<(Result<i32>, Ran)> {
         tail: tail.text(),
     };
     Ok((code.map(|code| code.unwrap_or(TIMED_OUT)), ran))
+}
+
+/// Passes a command's output to `sink` until it ends. Returns its exit code, or nothing if it has
+/// not ended by the time `end`, or a signal ends the run.
+fn follow(
+    running: &Running,
+    end: Instant,
+    mut sink: impl FnMut(Stream, &[u8]) -> Result<()>,
+) -> Result<Option<i32>> {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let code = running.follow(left.min(POLL_INTERVAL), &mut sink)?;
+        if code.is_some() || left.is_zero() || noted().is_some() {
+            return Ok(code);
+        }
+    }
 }
 
 fn show(mut to: impl Write, data: &[u8]) -> io::Result<()> {
@@ -245,7 +273,7 @@ fn serve(guest: &Guest, running: &Running, job: &Job, signs: &Signs) -> Ran {
         }
         if signs.over.load(Ordering::Relaxed) {
             let end = *last.get_or_insert_with(|| Instant::now() + ENDING);
-            if Instant::now() >= end {
+            if Instant::now() >= end || noted().is_some() {
                 // If that fails, the guest has ended.
                 let _gone = running.kill();
                 break End::Stopped;
@@ -267,7 +295,7 @@ fn wait_for(guest: &Guest, job: &Job, signs: &Signs, ended: impl Fn() -> bool) -
         return Ok(true);
     };
     let end = Instant::now() + job.limit;
-    while !ended() && !signs.ready.load(Ordering::Acquire) {
+    while !ended() && !signs.ready.load(Ordering::Acquire) && noted().is_none() {
         if Instant::now() >= end {
             let limit = job.limit.as_secs();
             step(format!(
@@ -278,7 +306,7 @@ fn wait_for(guest: &Guest, job: &Job, signs: &Signs, ended: impl Fn() -> bool) -
         }
         thread::sleep(POLL_INTERVAL / 10);
     }
-    if !signs.ready.load(Ordering::Acquire) {
+    if ended() && !signs.ready.load(Ordering::Acquire) {
         step(format!("guest {name}: the command ended before a line matched '{ready}'"));
     }
     Ok(true)
@@ -298,13 +326,13 @@ fn wait_for_listener(
     ended: impl Fn() -> bool,
 ) -> Result<()> {
     let end = Instant::now() + LISTENING;
-    while !ended() && Instant::now() < end {
+    while !ended() && noted().is_none() && Instant::now() < end {
         if !listeners(guest)?.is_subset(before) {
             return Ok(());
         }
         thread::sleep(POLL_INTERVAL);
     }
-    if !ended() {
+    if !ended() && noted().is_none() {
         step(format!(
             "guest {}: the command does not listen on a port yet; the command of guest a starts \
              anyway. --ready names what its output says when it is ready",

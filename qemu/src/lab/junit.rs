@@ -59,7 +59,7 @@ fn cases(results: &Results) -> Vec<Case> {
     }));
     cases.extend(results.kernels.iter().map(kernel));
     if let Some(broken) = &results.broken {
-        let failure = Some(("the guests or the daemon failed".to_owned(), broken.clone()));
+        let failure = Some(("the run did not come to its end".to_owned(), broken.clone()));
         cases.push(Case { name: "guests".to_owned(), took: Duration::ZERO, failure });
     }
     cases

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::signals;
+
 /// How a command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -13,6 +15,8 @@ pub enum End {
     Stopped,
     /// Its guest has ended.
     Lost,
+    /// It was killed because this signal ended the run.
+    Interrupted(i32),
 }
 
 /// A command that ran.
@@ -41,6 +45,7 @@ impl Ran {
                 Some(format!("the command did not end within {} s", self.took.as_secs()))
             }
             End::Lost => Some(format!("guest {} has ended", self.guest)),
+            End::Interrupted(signal) => Some(signals::sentence(signal)),
         }
     }
 }

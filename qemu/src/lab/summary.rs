@@ -40,7 +40,7 @@ pub fn document(results: &Results) -> String {
         text += &format!("\nThe kernel of guest {} reported:\n\n    {lines}\n", kernel.guest);
     }
     if let Some(broken) = &results.broken {
-        text += &format!("\nThe guests or the daemon failed:\n\n    {}\n", indented(broken));
+        text += &format!("\nThe run did not come to its end:\n\n    {}\n", indented(broken));
     }
     if !results.counters.is_empty() {
         text += "\n| adapter | counter | before | after |\n| --- | --- | --- | --- |\n";

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Trial::test("an_expression_that_is_none_is_refused", || Ok(refused::expressions()?)),
         Trial::test("guests_have_the_examples", || Ok(examples()?)),
         Trial::test("a_guest_alone_leaves_results", || Ok(results::alone()?)),
+        Trial::test("an_ended_run_saves_its_results", || Ok(results::ended()?)),
         Trial::test("a_warning_of_a_kernel_fails_the_run", || Ok(results::warning()?)),
         Trial::test("perftest_in_the_root_of_an_image", || Ok(roots::image()?)),
         Trial::test("a_static_program_in_an_empty_root", || Ok(roots::folder()?)),

@@ -1,13 +1,17 @@
 //! The results that a run leaves for people: a file for JUnit, captures, counters, a summary; and
-//! how a fault of a kernel, or its crash, fails the run.
+//! how a fault of a kernel, or its crash, fails the run; and what a signal leaves of it.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use vrnic_qemu::paths::Paths;
 use vrnic_tests::script::said;
 
-use crate::lab;
+use crate::{command, lab};
 
 /// Type of a block of pcapng that holds a packet.
 const PACKET: u32 = 6;
@@ -42,6 +46,38 @@ pub(crate) fn alone() -> Result<()> {
     ensure!(after.parse::<u64>()? >= 50 * 4096, "too few bytes were counted: {report}");
     let summary = kept("summary.md")?;
     ensure!(summary.contains("| passed |") && summary.contains("| a | tx_bytes |"), "{summary}");
+    Ok(())
+}
+
+/// SIGTERM ends the run, which saves the files and the output until then.
+pub(crate) fn ended() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (kept, junit) = (path("kept"), path("junit.xml"));
+    let options = ["--guests", "1", "--memory", "512M", "--output", &kept, "--junit", &junit];
+    let text = "echo text >$VRNIC_OUTPUT/file; echo it hangs; sleep 600";
+    let mut command = command(&[&options[..], &["--", text]].concat())?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut lab = command.spawn()?;
+    let (output, errors) = (lab.stdout.take(), lab.stderr.take());
+    let said = std::thread::spawn(move || {
+        let mut text = String::new();
+        errors.map(|mut errors| errors.read_to_string(&mut text)).transpose().map(|_| text)
+    });
+    let first = BufReader::new(output.context("no output")?).lines().next();
+    // The script has become the lab.
+    kill(Pid::from_raw(i32::try_from(lab.id())?), Signal::SIGTERM)?;
+    let status = lab.wait()?;
+    let said = said.join().ok().context("the thread panicked")??;
+    ensure!(first.transpose()?.as_deref() == Some("it hangs"), "the command did not run: {said}");
+    ensure!(status.code() == Some(128 + 15), "{status}: {said}");
+    ensure!(said.contains("the run was ended by SIGTERM"), "{said}");
+    ensure!(fs::read(path("kept/a/file"))? == b"text\n", "no file: {said}");
+    let report = fs::read_to_string(path("kept/report.txt"))?;
+    ensure!(report.contains("--- guest a"), "no logs: {report}");
+    let junit = fs::read_to_string(junit)?;
+    let failure = "message=\"the run was ended by SIGTERM\">it hangs";
+    ensure!(junit.contains(failure), "{junit}");
     Ok(())
 }
 

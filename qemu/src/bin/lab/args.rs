@@ -24,7 +24,7 @@ Example: a server in guest b and its client in guest a
 /// those of all other guests, VRNIC_DEVICE the name of the RDMA device, VRNIC_NAME the guest's
 /// letter, VRNIC_OUTPUT a folder for files that --output keeps, VRNIC_ACCEL is kvm or tcg. With
 /// --adapters, VRNIC_DEVICES, VRNIC_ADDRESSES and VRNIC_PEER_ADDRESSES have those of all adapters.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "scripts/lab", bin_name = "scripts/lab", after_long_help = EXAMPLE)]
 pub(crate) struct Args {
     /// Number of guests, which are named a, b, c and so on. A single guest is its own peer
@@ -173,6 +173,13 @@ pub(crate) struct Args {
     /// its arguments
     #[arg(last = true, required_unless_present_any = ["shell", "enter"], value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+impl Args {
+    /// Returns whether the run leaves files.
+    pub(crate) fn saves(&self) -> bool {
+        self.output.is_some() || self.junit.is_some() || self.pcap.is_some()
+    }
 }
 
 /// An image of the guests. scripts/lab sets it up and puts its path into the environment.

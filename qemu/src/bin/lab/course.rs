@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 use vrnic_qemu::clock::sentence;
 use vrnic_qemu::fleet::Fleet;
 use vrnic_qemu::lab::captures::Captures;
@@ -16,6 +16,7 @@ use vrnic_qemu::lab::scenario::{Scenario, drive};
 use vrnic_qemu::lab::script::{SHELL_FILE, shell};
 use vrnic_qemu::lab::{junit, summary};
 use vrnic_qemu::progress::step;
+use vrnic_qemu::signals::{self, Deferral};
 use vrnic_qemu::terminal::attach;
 use vrnic_qemu::timing::Timing;
 
@@ -50,9 +51,11 @@ pub(crate) fn run(args: &Args, fleet: &Fleet, work: &Work, mut steps: Steps) -> 
     let whole: Duration = steps.iter().map(|(_, took)| *took).sum();
     step(format!("ready after {:.1} s: {}", whole.as_secs_f64(), sentence(&steps)));
     let strict = !args.no_fail_on_warning;
+    // A person's shell, and guests that are kept, save nothing.
+    let saving = (!args.shell && args.saves()).then(Deferral::start);
     let mut results = Results { strict, start: steps, ..Results::default() };
     let captures = args.pcap.as_deref().map(|file| Captures::start(fleet, file)).transpose();
-    let captures = captures.inspect_err(|error| not_started(args, error))?;
+    let captures = captures.inspect_err(|error| not_started(args, &format!("{error:#}")))?;
     let before = counters(fleet);
     let ran = if args.shell {
         enter(fleet, job, &mut results)
@@ -75,6 +78,13 @@ pub(crate) fn run(args: &Args, fleet: &Fleet, work: &Work, mut steps: Steps) -> 
     // If a command has failed, the files and the logs are needed most. Its failure is reported, and
     // not a failure to copy them.
     let kept = keep_files(args, fleet, &results);
+    drop(saving);
+    if let Some(signal) = signals::noted() {
+        if let Err(error) = kept.and(captured) {
+            step(format!("{error:#}"));
+        }
+        return Ok(128 + signal);
+    }
     let code = ran?;
     if args.keep {
         wait(fleet, job)?;
@@ -103,7 +113,9 @@ fn timed(fleet: &Fleet, work: &Work, timing: bool, results: &mut Results) -> Res
     };
     results.checks = checks;
     let code = code?;
-    step(format!("the command ended with {code}"));
+    if signals::noted().is_none() {
+        step(format!("the command ended with {code}"));
+    }
     if let Some(timing) = timing {
         step(timing.end(fleet)?);
     }
@@ -170,12 +182,13 @@ fn look(fleet: &Fleet, results: &mut Results) {
 
 /// Writes the files that the options ask for.
 fn keep_files(args: &Args, fleet: &Fleet, results: &Results) -> Result<()> {
+    // Writes as many of the files as possible, and first those that take no time.
+    let reported = report(args, results);
     let collected = match &args.output {
         Some(output) => collect(fleet, &table(&results.counters), output),
         None => Ok(()),
     };
-    // Writes as many of the files as possible.
-    collected.and(report(args, results))
+    collected.and(reported)
 }
 
 /// Writes what the commands have shown.
@@ -192,12 +205,9 @@ fn report(args: &Args, results: &Results) -> Result<()> {
 }
 
 /// Writes these files for a run whose commands have not started.
-pub(crate) fn not_started(args: &Args, why: &Error) {
-    let results = Results { broken: Some(format!("{why:#}")), ..Results::default() };
-    let folder = args.output.as_deref().map_or(Ok(()), |output| {
-        fs::create_dir_all(output).with_context(|| format!("cannot write to {}", output.display()))
-    });
-    if let Err(error) = folder.and_then(|()| report(args, &results)) {
+pub(crate) fn not_started(args: &Args, why: &str) {
+    let results = Results { broken: Some(why.to_owned()), ..Results::default() };
+    if let Err(error) = report(args, &results) {
         step(format!("{error:#}"));
     }
 }

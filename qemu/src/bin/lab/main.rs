@@ -19,6 +19,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use vrnic_qemu::fleet::Fleet;
 use vrnic_qemu::progress::step;
+use vrnic_qemu::signals;
 use vrnic_qemu::terminal::attach;
 
 use crate::args::Args;
@@ -49,7 +50,12 @@ fn lab(args: &Args) -> Result<i32> {
         !args.shell || io::stdin().is_terminal(),
         "--shell needs a terminal, and standard input is none; give a command instead"
     );
-    let (fleet, work, steps) = start(args).inspect_err(|error| course::not_started(args, error))?;
+    if args.saves() {
+        let args = args.clone();
+        signals::before_the_end(move |why| course::not_started(&args, why));
+    }
+    let (fleet, work, steps) =
+        start(args).inspect_err(|error| course::not_started(args, &format!("{error:#}")))?;
     course::run(args, &fleet, &work, steps)
 }
 
