@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{Result, bail};
 
 use crate::paths::Paths;
 use crate::process::Killed;
@@ -36,27 +36,15 @@ pub enum Accel {
 }
 
 impl Accel {
-    /// Returns the accelerator that `VRNIC_ACCEL` forces, or the best that works. If that is not
+    /// Returns the accelerator that `VRNIC_ACCEL` asks for, or the best that works. If that is not
     /// KVM, a line of progress contains the reason.
     ///
     /// # Errors
-    /// If `VRNIC_ACCEL` is neither `kvm` nor `tcg`.
-    pub fn choose(paths: &Paths) -> anyhow::Result<Self> {
+    /// If `VRNIC_ACCEL` is neither `kvm` nor `tcg`, or asks for KVM, and no guest boots under it.
+    pub fn choose(paths: &Paths) -> Result<Self> {
         static FOUND: OnceLock<Verdict> = OnceLock::new();
-        match std::env::var("VRNIC_ACCEL").as_deref() {
-            Ok("kvm") => return Ok(Self::Kvm),
-            Ok("tcg") => return Ok(Self::Tcg),
-            Ok(other) => bail!("VRNIC_ACCEL is '{other}'; it must be kvm or tcg"),
-            Err(_) => {}
-        }
-        let verdict = FOUND.get_or_init(|| {
-            let verdict = find(paths);
-            if let Verdict::Fails(why) | Verdict::Silent(why) = &verdict {
-                step(format!("KVM is not used: {why}"));
-            }
-            verdict
-        });
-        Ok(if *verdict == Verdict::Works { Self::Kvm } else { Self::Tcg })
+        let asked = std::env::var("VRNIC_ACCEL").ok();
+        chosen(asked.as_deref(), |again| FOUND.get_or_init(|| find(paths, again)))
     }
 
     /// Returns its name, as in `VRNIC_ACCEL`.
@@ -98,24 +86,53 @@ enum Verdict {
     Silent(String),
 }
 
+/// Returns the accelerator that the user asks for, or that `find` finds. Its parameter is true if
+/// KVM must be tried again if it was only slow before.
+fn chosen<'a>(asked: Option<&str>, find: impl FnOnce(bool) -> &'a Verdict) -> Result<Accel> {
+    match asked {
+        Some("tcg") => return Ok(Accel::Tcg),
+        Some("kvm") | None => {}
+        Some(other) => bail!("VRNIC_ACCEL is '{other}'; it must be kvm or tcg"),
+    }
+    match find(asked.is_some()) {
+        Verdict::Works => Ok(Accel::Kvm),
+        Verdict::Fails(why) | Verdict::Silent(why) if asked.is_some() => bail!(
+            "VRNIC_ACCEL asks for KVM, which does not work here: {why}; without VRNIC_ACCEL, guests \
+             run by translation"
+        ),
+        Verdict::Fails(why) | Verdict::Silent(why) => {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| step(format!("KVM is not used: {why}")));
+            Ok(Accel::Tcg)
+        }
+    }
+}
+
 /// Returns the verdict in the note of an earlier run, or tests KVM with a guest.
-fn find(paths: &Paths) -> Verdict {
+fn find(paths: &Paths, again: bool) -> Verdict {
     // Rights are checked each time, because they can change.
     if let Err(error) = File::options().read(true).write(true).open("/dev/kvm") {
         return Verdict::Fails(format!("/dev/kvm cannot be opened: {error}"));
     }
-    remembered(paths, probe)
+    remembered(paths, again, |paths| {
+        step(format!("trying for up to {} s if guests boot under KVM", TIMEOUT.as_secs()));
+        probe(paths)
+    })
 }
 
 /// Returns the verdict in the note of an earlier run, whatever image its guests had. If there is
-/// none, calls `probe` and keeps its verdict.
-fn remembered(paths: &Paths, probe: impl FnOnce(&Paths) -> Verdict) -> Verdict {
+/// none, or if it is only that KVM was slow and `again` is true, calls `probe` and keeps its
+/// verdict.
+fn remembered(paths: &Paths, again: bool, probe: impl FnOnce(&Paths) -> Verdict) -> Verdict {
     // The kernel cannot change without a reboot.
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let (boot, now) = (boot.trim(), UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
     let file = paths.cache.join("accel");
-    if let Some(verdict) = fs::read_to_string(&file).ok().and_then(|it| noted(&it, boot, now)) {
-        return verdict;
+    let note_before = fs::read_to_string(&file).unwrap_or_default();
+    match noted(&note_before, boot, now) {
+        Some(Verdict::Silent(_)) if again => {}
+        Some(verdict) => return verdict,
+        None => {}
     }
     let verdict = probe(paths);
     // Without the note, only a later start is slower.
@@ -250,11 +267,30 @@ mod tests {
         for image in ["guest-plain", "guest-apps"] {
             fs::create_dir(cache.path().join(image))?;
         }
+        let found =
+            |image, again, verdict: &Verdict| remembered(&paths(image), again, |_| verdict.clone());
+        let slow = Verdict::Silent("it is slow".into());
+        assert_eq!(found("guest-plain", false, &slow), slow);
+        assert_eq!(found("guest-apps", false, &Verdict::Works), slow, "it was probed again");
         let reason = Verdict::Fails("a reason".into());
-        assert_eq!(remembered(&paths("guest-plain"), |_| reason.clone()), reason);
-        let again = remembered(&paths("guest-apps"), |_| panic!("another image was probed"));
-        assert_eq!(again, reason);
+        assert_eq!(found("guest-apps", true, &reason), reason, "the user has asked for KVM");
+        assert_eq!(found("guest-plain", true, &Verdict::Works), reason, "it was probed again");
         Ok(())
+    }
+
+    #[test]
+    fn a_user_who_asks_for_kvm_is_told_why_there_is_none() {
+        let reason = Verdict::Silent("no guest under it came up within 10 s".into());
+        let error = chosen(Some("kvm"), |_| &reason).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("not work here: no guest under it")));
+        assert_eq!(chosen(None, |_| &reason).ok(), Some(Accel::Tcg));
+        for asked in [Some("kvm"), None] {
+            assert_eq!(chosen(asked, |_| &Verdict::Works).ok(), Some(Accel::Kvm));
+        }
+        let tried = |_| panic!("KVM was tried");
+        assert_eq!(chosen(Some("tcg"), tried).ok(), Some(Accel::Tcg));
+        let error = chosen(Some("hvf"), tried).map_err(|error| error.to_string());
+        assert_eq!(error, Err("VRNIC_ACCEL is 'hvf'; it must be kvm or tcg".into()));
     }
 
     #[test]

@@ -13,6 +13,18 @@ check_machine() {
 	[ "$(id -u)" = 0 ] || die 'the scripts make chroots, so they need root; use' \
 		'sudo env "PATH=$PATH" "RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup}" SCRIPT'
 	check_rust
+	check_accel
+}
+
+# check_accel: ends the script if the user asks for an accelerator that this machine does not have. If it seems to have
+# KVM, the lab tries whether a guest boots.
+check_accel() {
+	case ${VRNIC_ACCEL-} in
+	kvm) { [ -c /dev/kvm ] && (: <>/dev/kvm) 2>/dev/null; } ||
+		die "VRNIC_ACCEL asks for KVM, and /dev/kvm cannot be opened; without VRNIC_ACCEL, guests run by translation" ;;
+	'' | tcg) ;;
+	*) die "VRNIC_ACCEL is '$VRNIC_ACCEL'; it must be kvm or tcg" ;;
+	esac
 }
 
 # check_rust: ends the script if there is no Rust, or an older one than the crates need.

@@ -132,6 +132,7 @@ fn a_machine_that_lacks_something_is_told_so_in_a_sentence() -> Result<()> {
         ("rustc() { echo 'rustc 1.85.0 (x)'; }", "Rust is 1.85.0, and vrnic needs 1.95 or later"),
         ("command() { [ \"$2\" != apt-get ]; }", "need Debian 12 or later"),
         ("command() { [ \"$2\" != cargo ]; }", "install Rust 1.95 or later"),
+        ("VRNIC_ACCEL=hvf", "VRNIC_ACCEL is 'hvf'; it must be kvm or tcg"),
     ] {
         let text = machine(command)?;
         ensure!(text.starts_with("error: ") && text.contains(part), "{command}: {text}");
