@@ -214,9 +214,9 @@ fn the_action_refuses_what_a_container_cannot_have() -> Result<()> {
     let script = folder.path().join("scripts/lab");
     fs::write(&script, "#!/bin/bash\nprintf '<%s>\\n' \"$@\"\n")?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
-    let inputs = [("UPLINKS", "tap=vr0\ninterface=eth1")];
+    let inputs = [("UPLINKS", "tap=vr0\npacket=eth1")];
     let (status, text) = action(folder.path(), "lab", &lab, &inputs)?;
-    let part = "<--uplink>\n<tap=vr0>\n<--uplink>\n<interface=eth1>\n";
+    let part = "<--uplink>\n<tap=vr0>\n<--uplink>\n<packet=eth1>\n";
     ensure!(status == Some(0) && text.contains(part), "{status:?}: {text}");
     Ok(())
 }

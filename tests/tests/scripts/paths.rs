@@ -1,4 +1,5 @@
-//! Files, folders and rules that `scripts/lab` refuses before it installs or builds anything.
+//! Files, folders, numbers and rules that `scripts/lab` refuses before it installs or builds
+//! anything.
 
 use std::fs;
 use std::path::Path;
@@ -53,6 +54,34 @@ fn rules_must_have_an_action_and_its_fields() -> Result<()> {
     lab_refuses("--fault", "", "a rule must begin with an action")
 }
 
+#[test]
+fn numbers_and_words_must_have_their_form() -> Result<()> {
+    lab_refuses("--personality", "infiniband", "must be roce or iwarp")?;
+    for (option, value, part) in [
+        ("--guests", "two", "--guests is 'two', which is not a number"),
+        ("--guests", "17", "--guests is 17, and must be from 1 to 16"),
+        ("--guests", "0", "must be from 1 to 16"),
+        ("--cpus", "65", "must be from 1 to 64"),
+        ("--adapters", "5", "must be from 1 to 4"),
+        ("--timeout", "0", "must be from 1 to 31536000"),
+        ("--timeout", "1e3", "which is not a number"),
+        ("--memory", "2T", "is not an amount of memory, such as 512M or 2G"),
+        ("--memory", "99999G", "2 guests with 102398976 MiB each need 204797952 MiB of memory"),
+    ] {
+        lab_refuses(option, value, part)?;
+    }
+    refuses("run", &["--guests", "two"], "which is not a number")?;
+    refuses("run", &["--file=none"], "--file names none, which is not a file")
+}
+
+#[test]
+fn devices_of_uplinks_must_exist() -> Result<()> {
+    for value in ["tap=nosuch0", "follow=yes,tap=nosuch0", "packet=nosuch0"] {
+        lab_refuses("--uplink", value, "the network device nosuch0, which does not exist")?;
+    }
+    Ok(())
+}
+
 /// The set-up begins with these arguments, and fails because it cannot make its cache.
 #[test]
 fn what_is_there_is_not_refused() -> Result<()> {
@@ -63,8 +92,11 @@ fn what_is_there_is_not_refused() -> Result<()> {
     let options = ["--copy", &all, "--scenario", &file, "--module-file", &file, "--root", &file];
     let results = ["--output", &new, "--junit", &path("new/junit.xml"), "--pcap", "all.pcapng"];
     let rules = ["--fault", "drop-message function=a  every=100", "--fault=drop prob=0.1"];
+    let numbers = ["--guests", "1", "--cpus=08", "--memory", "512", "--personality=iwarp"];
+    let rules = [&rules[..], &numbers, &["--uplink", "packet=lo,follow=yes"]].concat();
     let command = ["--", "true", "--copy", "none"];
-    for arguments in [[&options[..], &results, &command].concat(), [&rules[..], &command].concat()]
+    for arguments in
+        [[&options[..], &results, &command].concat(), [rules, command.to_vec()].concat()]
     {
         let (_, text) = script("lab", &arguments)?;
         ensure!(text.starts_with("mkdir: ") && text.contains(NO_CACHE), "{arguments:?}: {text}");

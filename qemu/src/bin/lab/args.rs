@@ -27,18 +27,19 @@ Example: a server in guest b and its client in guest a
 #[derive(Clone, Debug, Parser)]
 #[command(name = "scripts/lab", bin_name = "scripts/lab", after_long_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// Number of guests, which are named a, b, c and so on. A single guest is its own peer
+    /// Number of guests, from 1 to 16, which are named a, b, c and so on. A single guest is its own
+    /// peer
     #[arg(long, value_name = "N", default_value_t = 2)]
     #[arg(value_parser = value_parser!(u8).range(1..=i64::from(GUESTS_MAX)))]
     pub(crate) guests: u8,
 
-    /// Number of virtual processors of each guest
+    /// Number of virtual processors of each guest, from 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = value_parser!(u32).range(1..=64))]
     pub(crate) cpus: u32,
 
-    /// Number of adapters of each guest. The first adapters of all guests are in one subnet, the
-    /// second ones in another, and so on
+    /// Number of adapters of each guest, from 1 to 4. The first adapters of all guests are in one
+    /// subnet, the second ones in another, and so on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u8).range(1..=4))]
     pub(crate) adapters: u8,
 
@@ -89,8 +90,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "roce|iwarp", default_value = "roce", value_parser = parse_transport)]
     pub(crate) personality: Transport,
 
-    /// Connect the guests with a network outside, such as tap=NAME or interface=NAME. Can be given
-    /// several times
+    /// Connect the guests with a network outside, such as tap=NAME or packet=NAME, of a device
+    /// that exists. docs/uplinks.md lists the settings. Can be given several times
     #[arg(long = "uplink", value_name = "SETTINGS")]
     pub(crate) uplinks: Vec<String>,
 
@@ -146,7 +147,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_fail_on_warning: bool,
 
-    /// End the command after so many seconds
+    /// End the command after so many seconds, from 1 to 31536000
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     #[arg(value_parser = value_parser!(u64).range(1..=TIMEOUT_MAX))]
     pub(crate) timeout: u64,
@@ -212,6 +213,33 @@ mod tests {
     #[test]
     fn scripts_lab_knows_the_options() {
         vrnic_qemu::help::check("lab", Args::command());
+    }
+
+    /// The scripts read these ranges, before anything is built.
+    #[test]
+    fn the_help_names_the_ranges_of_numbers() {
+        let mut ranges = 0;
+        for option in Args::command().get_arguments() {
+            let about = option.get_help().map(ToString::to_string).unwrap_or_default();
+            let range = about.split_once("from ").and_then(|(_, rest)| rest.split_once(" to "));
+            let Some((Ok(first), rest)) = range.map(|(first, rest)| (first.parse::<u64>(), rest))
+            else {
+                continue;
+            };
+            let digits = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
+            let last: u64 = rest[..digits].parse().expect("a number");
+            let name = format!("--{}", option.get_long().expect("an option"));
+            let takes = |number: u64| {
+                Args::try_parse_from(["lab", &name, &number.to_string(), "--", "true"]).is_ok()
+            };
+            assert!(takes(first) && takes(last), "{name} does not take {first} or {last}");
+            assert!(
+                !takes(first - 1) && !takes(last + 1),
+                "{name} takes more than {first} to {last}"
+            );
+            ranges += 1;
+        }
+        assert_eq!(ranges, 4);
     }
 
     #[test]
