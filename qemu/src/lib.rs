@@ -37,7 +37,7 @@
 //! | [`transfers`] | transfers between a disk of one guest and the memory of another, and their table |
 //! | [`lab`] | a command in a guest and servers in its peers, for programs from outside of this project |
 //! | [`timing`] | the time that such a command took, and the bytes that its adapter moved |
-//! | [`room`] | the memory that guests need and that this machine has |
+//! | [`room`] | the memory and the room on the disk that guests need and that this machine has |
 //! | [`qmp`] | commands for a running QEMU |
 //! | [`help`] | the help of programs that scripts start, which tests compare with the scripts' copies |
 //! | [`progress`] | progress lines as the scripts write them |

@@ -1,9 +1,10 @@
-//! The memory that guests need and that this machine has.
+//! The memory and the room on the disk that guests need and that this machine has.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use nix::sys::statvfs::statvfs;
 
 /// Memory in MiB that guests get in addition to the memory of their image.
 const BESIDE_IMAGE: u64 = 1024;
@@ -24,6 +25,27 @@ pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
         needed <= here,
         "{guests} guests with {memory} MiB each need {needed} MiB of memory, and this machine has \
          {here} MiB available; choose fewer guests (--guests) or less memory (--memory)"
+    );
+    Ok(())
+}
+
+/// MiB on the disk that guests need beside their image: our programs, modules, logs.
+const BESIDE_FILES: u64 = 48;
+
+/// Checks that the folder for temporary files has room for what guests with this image boot from.
+///
+/// # Errors
+/// If it does not, or the image is not there.
+pub fn temporary(folder: &Path, image: &Path) -> anyhow::Result<()> {
+    let failure = || format!("cannot read {}", image.display());
+    let needed = (fs::metadata(image).with_context(failure)?.len() >> 20) + BESIDE_FILES;
+    let disk = statvfs(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+    let left = disk.blocks_available().saturating_mul(disk.fragment_size()) >> 20;
+    ensure!(
+        needed <= left,
+        "the guests need {needed} MiB in the folder for temporary files, {}, which has {left} MiB \
+         left; remove something there, or name another folder in TMPDIR",
+        folder.display()
     );
     Ok(())
 }
@@ -85,6 +107,21 @@ mod tests {
         assert_eq!(memory_for(200), Some(1536));
         assert_eq!(memory_for(900), Some(2824));
         assert_eq!(memory_for(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_folder_without_room_is_named() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let image = tempfile::NamedTempFile::new()?;
+        temporary(folder.path(), image.path())?;
+        // A file without contents may be larger than the disk.
+        image.as_file().set_len(1 << 43)?;
+        let error = temporary(folder.path(), image.path()).map_err(|error| error.to_string());
+        let named = format!("temporary files, {}, which has", folder.path().display());
+        assert!(
+            error.is_err_and(|text| text.contains("need 8388656 MiB") && text.contains(&named))
+        );
+        Ok(())
     }
 
     #[test]

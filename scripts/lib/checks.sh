@@ -14,6 +14,39 @@ check_machine() {
 		'sudo env "PATH=$PATH" "RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup}" SCRIPT'
 	check_rust
 	check_accel
+	check_space
+}
+
+# MiB on the disk that the tool root and the guests take while they are made, and that the programs take.
+CACHE_SPACE=5000
+BUILD_SPACE=1300
+
+# check_space: ends the script if a disk has no room for what is not made yet. The cache and the clone may share a disk.
+check_space() {
+	local cache=0 build=0 target=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}
+	[ -e "$VRNIC_TOOLROOT/etc/vrnic-complete" ] || cache=$CACHE_SPACE
+	[ -e "$target/release/vrnicd" ] || build=$BUILD_SPACE
+	if [ "$(disk_of "$VRNIC_CACHE")" = "$(disk_of "$target")" ]; then
+		check_room "$VRNIC_CACHE" $((cache + build)) "set VRNIC_CACHE"
+	else
+		check_room "$VRNIC_CACHE" "$cache" "set VRNIC_CACHE"
+		check_room "$target" "$build" "set CARGO_TARGET_DIR"
+	fi
+}
+
+# disk_of PATH: the device that the path is on, or will be on, and its free MiB.
+disk_of() {
+	local folder=$1
+	until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
+	df -P -B 1M "$folder" | awk 'NR == 2 { print $1, $4 }'
+}
+
+# check_room PATH MIB ADVICE: ends the script if the disk of the path has less room.
+check_room() {
+	local disk
+	disk=$(disk_of "$1")
+	((${disk##* } >= $2)) || die "what is missing for a first start needs $2 MiB on the disk, and $1 has ${disk##* } MiB left;" \
+		"remove something there, or $3 to a folder with more room"
 }
 
 # check_accel: ends the script if the user asks for an accelerator that this machine does not have. If it seems to have

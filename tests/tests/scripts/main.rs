@@ -1,6 +1,6 @@
 //! Tests of the messages that scripts print before they install or build anything. The path for
-//! their cache is one where no folder can be made, so a script that begins its set-up fails without
-//! changing this machine.
+//! their cache is one where no folder can be made, on a disk without room, so a script that begins
+//! its set-up fails without changing this machine.
 
 mod action;
 mod paths;
@@ -114,8 +114,8 @@ fn only_packages_of_vrnic_are_removed() -> Result<()> {
 
 /// Runs the check of the machine with one of its commands replaced. Returns what it prints.
 fn machine(command: &str) -> Result<String> {
-    // Root and Rust are available unless the replaced command says otherwise.
-    let there = "id() { echo 0; }; cargo() { :; }; rustc() { echo 'rustc 9.0.0 (x)'; }";
+    // Root, Rust and room are available unless the replaced command says otherwise.
+    let there = "id() { echo 0; }; cargo() { :; }; rustc() { echo 'rustc 9.0.0 (x)'; }; check_space() { :; }";
     functions(
         &["checks"],
         &format!("{there}\n{command}\ncheck_machine; echo done"),
@@ -142,6 +142,35 @@ fn a_machine_that_lacks_something_is_told_so_in_a_sentence() -> Result<()> {
         let text = machine(&format!("rustc() {{ echo '{rustc}'; }}"))?;
         ensure!(text == "done\n", "{rustc}: {text}");
     }
+    Ok(())
+}
+
+/// The disk is looked at before a folder is made. The numbers are MiB that are left on it.
+#[test]
+fn a_disk_without_room_is_named() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let target = folder.path().join("target");
+    let room = |cache: u32, clone: u32| {
+        let text = format!(
+            "df() {{ case $4 in *cache*) echo; echo one 1 1 {cache} ;; *) echo; echo two 1 1 {clone} ;; esac; }}
+             mkdir -p \"$VRNIC_CACHE\"/cache; VRNIC_CACHE+=/cache; CARGO_TARGET_DIR='{}'
+             check_space; echo done",
+            target.display()
+        );
+        functions(&["checks"], &text, folder.path())
+    };
+    ensure!(room(5000, 1300)? == "done\n");
+    let text = room(4999, 1300)?;
+    ensure!(text.contains("5000 MiB on the disk") && text.contains("4999 MiB left"), "{text}");
+    ensure!(text.contains("/cache has") && text.lines().count() == 1, "{text}");
+    let text = room(5000, 1299)?;
+    ensure!(text.contains("1300 MiB") && text.contains("/target has 1299 MiB left"), "{text}");
+    fs::create_dir_all(target.join("release"))?;
+    fs::write(target.join("release/vrnicd"), "")?;
+    ensure!(room(5000, 0)? == "done\n");
+    let shared = "df() { echo; echo one 1 1 6299; }; CARGO_TARGET_DIR=/none; check_space";
+    let text = functions(&["checks"], shared, folder.path())?;
+    ensure!(text.contains("needs 6300 MiB on the disk"), "{text}");
     Ok(())
 }
 
@@ -222,7 +251,7 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
     ] {
         refuses(name, arguments, part)?;
     }
-    // These arguments are right, so the set-up begins, and fails because it cannot make its cache.
+    // These arguments are right, so the set-up begins, and fails because its cache has no room.
     for (name, arguments) in [
         ("run", &["--guests", "3", "--p2p", "64", "--p2p", "--exec", "a b", "--wire"][..]),
         ("lab", &["--memory=2G", "--peer", "a", "--timing", "--", "cmd", "--unheard", "x"]),

@@ -113,12 +113,14 @@ fn scenario(args: &Args) -> Result<Option<Scenario>> {
     Ok(any.then(|| Scenario::of_rules(&args.faults, args.must_hit)))
 }
 
-/// Returns the memory of each guest in MiB, which this machine has.
+/// Returns the memory of each guest in MiB, which this machine has, as well as the room on the
+/// disk.
 fn memory(args: &Args, paths: &Paths) -> Result<u32> {
     let image = paths.base_image();
     let memory = args.memory.map_or_else(|| room::for_image(&image), Ok)?;
     room::holds(&image, memory)?;
     room::check(args.guests, memory)?;
+    room::temporary(&std::env::temp_dir(), &image)?;
     Ok(memory)
 }
 
