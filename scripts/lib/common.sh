@@ -71,15 +71,37 @@ locked() {
 	) 8>"$file"
 }
 
-# background COMMAND…: starts the command, which ends with this script, however that ends. Its number is in $!.
+# at_exit: ends what the script has started. It says so if a signal ends the script: Bash then has no status, and a command
+# still runs.
 VRNIC_JOBS=()
+at_exit() {
+	local status=$? running=
+	end_jobs
+	read -r running 2>/dev/null <"/proc/$$/task/$$/children" || true
+	[ "$status" = 0 ] && [ -n "$running" ] || return 0
+	step "scripts/${0##*/} was ended by a signal"
+	end_children $$
+}
+
+# end_children PROCESS: ends the processes that it has started, and theirs.
+end_children() {
+	local child
+	for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do
+		end_children "$child"
+		kill "$child" 2>/dev/null || true
+	done
+}
+trap at_exit EXIT
+# Bash waits for the command that runs, which has the signal of Ctrl-C, too.
+trap 'step "scripts/${0##*/} was ended by SIGINT (Ctrl-C)"; trap - INT; kill -INT $$' INT
+
+# background COMMAND…: starts the command, which ends with this script, however that ends. Its number is in $!.
 background() {
 	# With job control it has a process group, so that its children end with it.
 	set -m
 	"$@" </dev/null &
 	set +m
 	VRNIC_JOBS+=($!)
-	trap end_jobs EXIT
 }
 
 # end_jobs: ends what was started by `background`.

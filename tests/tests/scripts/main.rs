@@ -6,10 +6,14 @@ mod action;
 mod paths;
 
 use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
 use vrnic_layouts::LAYOUTS;
 use vrnic_tests::script::{run, said, top};
 
@@ -207,6 +211,42 @@ fn what_runs_in_the_background_ends_with_its_script() -> Result<()> {
     while !state().is_empty() && !state().contains(") Z ") {
         ensure!(std::time::Instant::now() < end, "the child of the job goes on: {}", state());
         std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Its command is started by another command, which gets no signal itself.
+#[test]
+fn a_script_that_a_signal_ends_says_so_and_ends_its_command() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let runs = folder.path().join("runs");
+    let command = "sh -c 'echo >\"$VRNIC_CACHE/runs\"; sleep 60; true'; echo more";
+    for (signal, part) in [
+        (Signal::SIGTERM, "was ended by a signal"),
+        (Signal::SIGINT, "was ended by SIGINT (Ctrl-C)"),
+    ] {
+        let text = format!(". scripts/lib/common.sh; {command}");
+        let mut script = Command::new("bash");
+        script.args(["-euc", &text]).current_dir(top()?).env("VRNIC_CACHE", folder.path());
+        script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let script = script.process_group(0).spawn()?;
+        let end = Instant::now() + Duration::from_secs(10);
+        while !runs.exists() {
+            ensure!(Instant::now() < end, "the command does not run");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let process = Pid::from_raw(i32::try_from(script.id())?);
+        // A terminal gives the signal of Ctrl-C to all processes of the group.
+        match signal {
+            Signal::SIGINT => killpg(process, signal)?,
+            _ => kill(process, signal)?,
+        }
+        // The end of its output is the end of the command, too.
+        let output = script.wait_with_output()?;
+        let text = said(&output);
+        ensure!(output.status.signal() == Some(signal as i32), "{text}");
+        ensure!(text.contains(part) && !text.contains("more"), "{text}");
+        fs::remove_file(&runs)?;
     }
     Ok(())
 }
