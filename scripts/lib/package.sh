@@ -11,6 +11,21 @@ package_version() {
 	printf '%s+git%s.%s\n' "${version%%$'\n'*}" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)" "${hash:0:10}"
 }
 
+# check_packages FOLDER [NEEDED]: ends the script if lintian finds faults in the packages. Without lintian they are not
+# checked, or it is installed if NEEDED has a text.
+check_packages() {
+	if ! command -v lintian >/dev/null; then
+		[ -n "${2-}" ] || return 0
+		step "installing lintian"
+		mkdir -p "$VRNIC_CACHE"
+		quietly "$VRNIC_CACHE/apt-lintian.log" apt-get -q update
+		quietly "$VRNIC_CACHE/apt-lintian.log" env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+			--no-install-recommends install lintian
+	fi
+	step "checking the packages with lintian"
+	lintian --fail-on error,warning "$1"/*.deb || die "lintian has found faults in the packages; it names them above"
+}
+
 # installed_size ROOT: the size in KiB of what the package installs, as Debian's policy counts it: each file rounded up,
 # 1 for anything else. Unlike that of du it does not depend on the file system.
 installed_size() {

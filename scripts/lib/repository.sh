@@ -1,11 +1,11 @@
 # Repositories of the packages, for the tests of them.
 # shellcheck shell=bash
 
-# repository_make FOLDER: makes the packages, and repositories of apt: with them in the subfolder `first`, and with the
+# repository_make FOLDER: makes the packages, checks them with lintian, and makes repositories of apt: with them in the subfolder `first`, and with the
 # same files in packages of a later version in `second`.
 repository_make() {
 	rm -rf "$1"
-	"$VRNIC_TOP/scripts/package" --into "$1/first"
+	"$VRNIC_TOP/scripts/package" --lintian --into "$1/first"
 	repository_raise "$1/first" "$1/second"
 	# shellcheck disable=SC2016 # the tool root's shell expands $1
 	quietly "$VRNIC_BUILD/repository.log" in_root sh -euc 'for repository in "$1"/*; do

@@ -338,6 +338,27 @@ fn packages_of_a_later_commit_are_an_upgrade() -> Result<()> {
     Ok(())
 }
 
+/// Lintian is installed if it must run, and its complaint ends the script.
+#[test]
+fn lintian_checks_packages_if_it_is_there_or_needed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let check = |programs: &str, needed: &str| {
+        let text =
+            format!("step() {{ :; }}; {programs}\ncheck_packages /packages {needed}; echo done");
+        functions(&["package"], &text, folder.path())
+    };
+    let there = "command() { true; }; lintian() { echo \"lintian $*\"; }";
+    let checked = "lintian --fail-on error,warning /packages/*.deb\n";
+    ensure!(check(there, "")? == format!("{checked}done\n"));
+    let absent = "command() { false; }; lintian() { echo \"lintian $*\"; }
+                  quietly() { shift; echo \"$@\" | grep -o 'install lintian' || true; }";
+    ensure!(check(absent, "")? == "done\n");
+    ensure!(check(absent, "needed")? == format!("install lintian\n{checked}done\n"));
+    let faults = check("command() { true; }; lintian() { false; }", "")?;
+    ensure!(faults.starts_with("error: lintian has found faults"), "{faults}");
+    Ok(())
+}
+
 #[test]
 fn the_size_of_a_package_is_that_of_its_files() -> Result<()> {
     let folder = tempfile::tempdir()?;
