@@ -1,12 +1,22 @@
 # Sets up and builds what the guests and the tests need.
 # shellcheck shell=bash
 . "$VRNIC_TOP/scripts/lib/checks.sh"
+. "$VRNIC_TOP/scripts/lib/prepared.sh"
 
 # prepare_pair: sets up what is missing and builds what a pair of guests needs for perftest, and the examples of the
-# direct verbs. The part of the build that needs no tool root runs while that is made.
+# direct verbs.
 prepare_pair() {
+	[ -n "$VRNIC_PREBUILT" ] || unless_prepared pair make_pair
+}
+
+# prepare_all: the same, and the programs of the tests.
+prepare_all() {
+	unless_prepared all make_all
+}
+
+# make_pair: does so. The part of the build that needs no tool root runs while that is made.
+make_pair() {
 	local early
-	[ -z "$VRNIC_PREBUILT" ] || return 0
 	"$VRNIC_TOP/scripts/setup" --host
 	fetch_crates
 	background build_host
@@ -17,10 +27,29 @@ prepare_pair() {
 	locked "$VRNIC_BUILD/lock" build_examples
 }
 
-# prepare_all: the same, and the programs of the tests.
-prepare_all() {
-	prepare_pair
+make_all() {
+	make_pair
 	build_programs
+}
+
+# outputs_pair: prints the files that make_pair makes.
+outputs_pair() {
+	printf '%s\n' "${CARGO_TARGET_DIR:-$VRNIC_TOP/target}"/release/{vrnicd,vrnic,vrnic-pair,vrnic-lab,vrnic-agent,libvrnic.so} \
+		"$VRNIC_BUILD/vrnic.ko"
+	names_of vrnicdv_ "$VRNIC_TOP"/provider/examples/*.c
+}
+
+# outputs_all: prints the files that make_all makes.
+outputs_all() {
+	outputs_pair
+	printf '%s\n' "${CARGO_TARGET_DIR:-$VRNIC_TOP/target}"/release/{vrnic-fault,vrnic-verify,vrnic-stress}
+	names_of vrnic_ "$VRNIC_TOP"/tests/programs/*.c
+}
+
+# names_of PREFIX SOURCE…: prints the names of the programs that build_c_program makes of these sources.
+names_of() {
+	local source
+	for source in "${@:2}"; do printf '%s\n' "$VRNIC_BUILD/$1$(basename "$source" .c)"; done
 }
 
 # fetch_crates: every crate of Cargo.lock. What follows needs no network for crates: cargo knows all their sources, also

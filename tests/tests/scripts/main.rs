@@ -4,6 +4,7 @@
 
 mod action;
 mod paths;
+mod prepared;
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
