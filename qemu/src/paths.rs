@@ -23,7 +23,7 @@ pub struct Paths {
     pub modules: PathBuf,
     /// All modules of the guests' kernel, which only some runs need.
     pub stock: PathBuf,
-    /// Release binaries and libraries made by cargo.
+    /// Programs and libraries made by cargo.
     pub bin: PathBuf,
 }
 
@@ -38,8 +38,6 @@ impl Paths {
                 format!("the variable {name} is not set; start this program through scripts/run or scripts/test")
             })
         };
-        let top = var("VRNIC_TOP")?;
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
         let paths = Self {
             cache: var("VRNIC_CACHE")?,
             toolroot: var("VRNIC_TOOLROOT")?,
@@ -48,7 +46,7 @@ impl Paths {
             stock: var("VRNIC_STOCK")?,
             system: var("VRNIC_SYSTEM")?,
             build: var("VRNIC_BUILD")?,
-            bin: target.join("release"),
+            bin: var("VRNIC_BIN")?,
         };
         paths.need(&paths.kernel(), "scripts/setup")?;
         paths.need(&paths.base_image(), "scripts/setup")?;

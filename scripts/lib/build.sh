@@ -34,7 +34,7 @@ make_all() {
 
 # outputs_pair: prints the files that make_pair makes.
 outputs_pair() {
-	printf '%s\n' "${CARGO_TARGET_DIR:-$VRNIC_TOP/target}"/release/{vrnicd,vrnic,vrnic-pair,vrnic-lab,vrnic-agent,libvrnic.so} \
+	printf '%s\n' "$VRNIC_BIN"/{vrnicd,vrnic,vrnic-pair,vrnic-lab,vrnic-agent,libvrnic.so} \
 		"$VRNIC_BUILD/vrnic.ko"
 	names_of vrnicdv_ "$VRNIC_TOP"/provider/examples/*.c
 }
@@ -42,7 +42,7 @@ outputs_pair() {
 # outputs_all: prints the files that make_all makes.
 outputs_all() {
 	outputs_pair
-	printf '%s\n' "${CARGO_TARGET_DIR:-$VRNIC_TOP/target}"/release/{vrnic-fault,vrnic-verify,vrnic-stress}
+	printf '%s\n' "$VRNIC_BIN"/{vrnic-fault,vrnic-verify,vrnic-stress}
 	names_of vrnic_ "$VRNIC_TOP"/tests/programs/*.c
 }
 
@@ -63,7 +63,7 @@ fetch_crates() {
 # build_host: what runs on this machine.
 build_host() {
 	step "building the daemon and the harness"
-	cargo_release -p vrnic-device -p vrnic-qemu
+	cargo_build -p vrnic-device -p vrnic-qemu
 }
 
 # build_guest: what runs in the guests. Needs what scripts/setup makes.
@@ -75,14 +75,14 @@ build_guest() {
 # build_driver: the libibverbs plugin and the kernel module.
 build_driver() {
 	step "building the provider"
-	cargo_release -p vrnic-provider
+	cargo_build -p vrnic-provider
 	locked "$VRNIC_BUILD/lock" build_module
 }
 
 # build_programs: what the tests run in guests.
 build_programs() {
 	step "building the tests' programs"
-	cargo_release -p vrnicfault -p vrnic-verify -p vrnic-stress
+	cargo_build -p vrnicfault -p vrnic-verify -p vrnic-stress
 	locked "$VRNIC_BUILD/lock" build_c
 }
 
@@ -94,12 +94,12 @@ build_examples() {
 	done
 }
 
-# cargo_release OPTION…: builds packages; a terminal is shown how many crates are done.
-cargo_release() {
+# cargo_build OPTION…: builds packages; a terminal is shown how many crates are done.
+cargo_build() {
 	local quiet=--quiet
 	[ ! -t 2 ] || quiet=
 	# shellcheck disable=SC2086 # no word, when it is empty
-	cargo build --release --locked $quiet --manifest-path "$VRNIC_TOP/Cargo.toml" "$@"
+	cargo build --profile "$VRNIC_PROFILE" --locked $quiet --manifest-path "$VRNIC_TOP/Cargo.toml" "$@"
 }
 
 # build_c: the programs in C: the examples, and those of tests/programs as build/vrnic_NAME.
@@ -113,7 +113,7 @@ build_c() {
 
 # build_c_program SOURCE NAME: one of them. The tool root's headers come last: its libc is not this machine's.
 build_c_program() {
-	local out=$VRNIC_BUILD/$2 plugin=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release/libvrnic.so
+	local out=$VRNIC_BUILD/$2 plugin=$VRNIC_BIN/libvrnic.so
 	mkdir -p "$VRNIC_BUILD"
 	[ "$out" -nt "$1" ] && [ "$out" -nt "$plugin" ] && [ -z "$(find "$VRNIC_TOP"/{tests/programs,provider/examples,provider/vrnicfault.h} -name "*.h" -newer "$out")" ] && return
 	gcc -O2 -Wall -Wextra -Werror -Wno-unused-function -I "$VRNIC_TOP/provider" -idirafter "$VRNIC_VERBS_INCLUDE" \

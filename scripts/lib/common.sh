@@ -14,6 +14,7 @@ VRNIC_PREBUILT=
 if [ -e "$VRNIC_TOP/prebuilt" ]; then
 	VRNIC_PREBUILT=yes
 	VRNIC_CACHE=$VRNIC_TOP/cache
+	VRNIC_PROFILE=release
 	unset CARGO_TARGET_DIR
 fi
 VRNIC_CACHE=${VRNIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vrnic}
@@ -27,10 +28,13 @@ VRNIC_MODULES=$VRNIC_GUEST-modules-$(cksum <"$VRNIC_TOP/scripts/lib/modules.sh" 
 VRNIC_STOCK=$VRNIC_GUEST-stock-$(cksum <"$VRNIC_TOP/scripts/lib/stock.sh" | cut -d" " -f1)
 VRNIC_SYSTEM=$VRNIC_CACHE/system-$VRNIC_KEY-$(cksum <"$VRNIC_TOP/scripts/lib/system.sh" | cut -d" " -f1)
 VRNIC_BUILD=$VRNIC_TOP/build
+# The profile of cargo. Scripts that measure or package have set it to release.
+VRNIC_PROFILE=${VRNIC_PROFILE:-quick}
+VRNIC_BIN=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/$VRNIC_PROFILE
 VRNIC_RDMA_CORE_SRC=$VRNIC_TOOLROOT/usr/src/rdma-core
 VRNIC_VERBS_INCLUDE=$VRNIC_TOOLROOT/usr/include
 VRNIC_VERBS_LIB=$VRNIC_TOOLROOT/usr/lib/x86_64-linux-gnu
-export VRNIC_TOP VRNIC_CACHE VRNIC_TOOLROOT VRNIC_GUEST VRNIC_MODULES VRNIC_STOCK VRNIC_SYSTEM VRNIC_BUILD
+export VRNIC_TOP VRNIC_CACHE VRNIC_TOOLROOT VRNIC_GUEST VRNIC_MODULES VRNIC_STOCK VRNIC_SYSTEM VRNIC_BUILD VRNIC_PROFILE VRNIC_BIN
 export VRNIC_RDMA_CORE_SRC VRNIC_VERBS_INCLUDE VRNIC_VERBS_LIB
 # Seconds in messages count from the start of the outermost script.
 export VRNIC_STARTED=${VRNIC_STARTED:-$EPOCHSECONDS}

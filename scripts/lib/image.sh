@@ -27,13 +27,13 @@ image_modules() {
 # guests' images and the modules in the array `modules`. The file `prebuilt` tells the scripts that nothing has to be
 # built.
 image_tree() {
-	local tree=$1 binaries=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release file
+	local tree=$1 file
 	shift
 	rm -rf "$tree"
 	mkdir -p "$tree"/{qemu,target/release,build,cache}
 	(cd "$VRNIC_TOP" && cp --parents scripts/{lab,run} scripts/help/{faults,lab,run}.txt scripts/lib/*.sh qemu/versions.env "$tree")
 	for file in vrnicd vrnic vrnic-lab vrnic-pair vrnic-agent libvrnic.so; do
-		strip --strip-unneeded -o "$tree/target/release/$file" "$binaries/$file"
+		strip --strip-unneeded -o "$tree/target/release/$file" "$VRNIC_BIN/$file"
 	done
 	for file in "$VRNIC_BUILD"/*.ko "$VRNIC_BUILD"/vrnicdv_*; do
 		strip --strip-debug -o "$tree/build/${file##*/}" "$file"

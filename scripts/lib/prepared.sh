@@ -36,7 +36,7 @@ prepared_sources() {
 		rustc -vV
 		env | LC_ALL=C sort | grep -E "^($PREPARED_VARIABLES)="
 		printf '%s\n' "$EUID" "${CARGO_HOME:-$HOME/.cargo}"
-		cd "$VRNIC_TOP"
+		cd "$VRNIC_TOP" || exit
 		# Not all of these exist.
 		{ find "${PREPARED_SOURCES[@]}" .cargo "${CARGO_HOME:-$HOME/.cargo}"/config{,.toml} -type f \
 			-printf '%p %T@ %s\n' 2>/dev/null || true; } | LC_ALL=C sort
