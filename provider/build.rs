@@ -20,12 +20,13 @@ mod headers;
 #[path = "build/items.rs"]
 mod items;
 
-use std::collections::HashMap;
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use vrnic_bind::ToolRoot;
 
 /// The release whose headers the plugin is written for, and its private ABI.
 const RELEASE: (&str, &str) = ("56.1", "34");
@@ -37,21 +38,22 @@ fn main() -> Result<()> {
     // Programs that use the direct verbs find the loaded plugin by this name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libvrnic.so.1");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let source = source()?;
+    let root = ToolRoot::find()?;
+    let source = source(&root)?;
     check_version(&source)?;
     let include = out.join("include");
     headers::gather(&source, &include)?;
-    fs::write(out.join("bindings.rs"), functions::by_address(&bind(&source, &include)?)?)?;
+    fs::write(out.join("bindings.rs"), functions::by_address(&bind(&root, &source, &include)?)?)?;
     Ok(())
 }
 
 /// Returns the folder of rdma-core's source.
-fn source() -> Result<PathBuf> {
+fn source(root: &ToolRoot) -> Result<PathBuf> {
     let variable = "VRNIC_RDMA_CORE_SRC";
     println!("cargo::rerun-if-env-changed={variable}");
     let folder = match env::var_os(variable) {
         Some(folder) => PathBuf::from(folder),
-        None => tool_root()?.join("usr/src/rdma-core"),
+        None => root.join("usr/src/rdma-core"),
     };
     let file = folder.join("libibverbs/driver.h");
     ensure!(
@@ -62,37 +64,6 @@ fn source() -> Result<PathBuf> {
     );
     println!("cargo::rerun-if-changed={}", file.display());
     Ok(folder)
-}
-
-/// Returns the tool root of scripts/setup, named as scripts/lib/common.sh does.
-fn tool_root() -> Result<PathBuf> {
-    for variable in ["VRNIC_TOOLROOT", "VRNIC_CACHE", "XDG_CACHE_HOME", "HOME"] {
-        println!("cargo::rerun-if-env-changed={variable}");
-    }
-    if let Some(root) = env::var_os("VRNIC_TOOLROOT") {
-        return Ok(root.into());
-    }
-    let versions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../qemu/versions.env");
-    println!("cargo::rerun-if-changed={}", versions.display());
-    let text = fs::read_to_string(&versions)
-        .with_context(|| format!("cannot read {}", versions.display()))?;
-    let values: HashMap<&str, &str> =
-        text.lines().filter_map(|line| line.split_once('=')).collect();
-    let value = |name: &str| {
-        values.get(name).with_context(|| format!("{} sets no {name}", versions.display()))
-    };
-    let name = format!(
-        "toolroot-{}-{}-{}",
-        value("VRNIC_SUITE")?,
-        value("VRNIC_KERNEL_SERIES")?,
-        value("VRNIC_RECIPE")?
-    );
-    let variable = |name: &str| env::var_os(name).map(PathBuf::from);
-    let cache = variable("VRNIC_CACHE")
-        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("vrnic")))
-        .or_else(|| Some(variable("HOME")?.join(".cache/vrnic")))
-        .context("none of VRNIC_TOOLROOT, VRNIC_CACHE, XDG_CACHE_HOME and HOME is set")?;
-    Ok(cache.join(name))
 }
 
 /// Refuses sources of another release.
@@ -112,21 +83,19 @@ fn check_version(source: &Path) -> Result<()> {
 }
 
 /// Returns the bindings.
-fn bind(source: &Path, include: &Path) -> Result<String> {
-    let bindings = bindgen::Builder::default()
-        .header("wrapper.h")
-        .clang_arg(format!("-I{}", include.display()))
-        // Its linux/ holds what the machine's own kernel headers may lack.
-        .clang_arg(format!("-idirafter{}", source.join("kernel-headers").display()))
-        .allowlist_function(items::FUNCTIONS)
-        .allowlist_type(items::TYPES)
-        .allowlist_var("VERBS_MATCH_.*|RDMA_IOCTL_MAGIC|UVERBS_ATTR_(UHW_.*|F_MANDATORY)")
-        .prepend_enum_name(false)
-        .derive_default(true)
-        .derive_copy(true)
-        .layout_tests(true)
-        .generate_comments(false)
-        .generate()
-        .context("binding infiniband/driver.h failed (is libclang-dev installed?)")?;
-    Ok(bindings.to_string())
+fn bind(root: &ToolRoot, source: &Path, include: &Path) -> Result<String> {
+    let options = [
+        "--allowlist-function",
+        items::FUNCTIONS,
+        "--allowlist-type",
+        items::TYPES,
+        "--allowlist-var",
+        "VERBS_MATCH_.*|RDMA_IOCTL_MAGIC|UVERBS_ATTR_(UHW_.*|F_MANDATORY)",
+        "--with-derive-default",
+    ];
+    let kernel = source.join("kernel-headers");
+    // Its linux/ holds what the guests' own kernel headers may lack.
+    let clang =
+        [OsStr::new("-I"), include.as_os_str(), OsStr::new("-idirafter"), kernel.as_os_str()];
+    root.bind("wrapper.h", &options, &clang)
 }

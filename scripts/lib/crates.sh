@@ -20,6 +20,8 @@ crate_source() {
 # machine's. The folder gets links to them.
 crate_verbs() {
 	local library=$VRNIC_VERBS_LIB name
+	# The build scripts of these crates load libclang.
+	"$VRNIC_TOP/scripts/setup" --host libclang-dev
 	mkdir -p "$1"/{include,pkgconfig}
 	for name in infiniband rdma; do ln -sfn "$VRNIC_VERBS_INCLUDE/$name" "$1/include/$name"; done
 	for name in ibverbs rdmacm; do

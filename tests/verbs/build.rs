@@ -3,8 +3,11 @@
 
 use std::env;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+
+use vrnic_bind::ToolRoot;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=wrapper.h");
@@ -26,19 +29,17 @@ fn found(variable: &str, file: &str) -> Result<PathBuf, String> {
 }
 
 fn bind(include: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
-    bindgen::Builder::default()
-        .header("wrapper.h")
-        .clang_arg(format!("-I{}", include.display()))
-        .clang_arg(format!("-I{}", include.join("x86_64-linux-gnu").display()))
-        .allowlist_function("_?ibv_.*|rdma_.*")
-        .allowlist_type("ibv_.*|verbs_context|rdma_.*|sockaddr_in")
-        .allowlist_var("IBV_.*|RDMA_.*")
-        .prepend_enum_name(false)
-        .derive_default(false)
-        .layout_tests(false)
-        .generate_comments(false)
-        .generate()?
-        .write_to_file(to)?;
+    let options = [
+        "--allowlist-function",
+        "_?ibv_.*|rdma_.*",
+        "--allowlist-type",
+        "ibv_.*|verbs_context|rdma_.*|sockaddr_in",
+        "--allowlist-var",
+        "IBV_.*|RDMA_.*",
+        "--no-layout-tests",
+    ];
+    let clang = [OsStr::new("-I"), include.as_os_str()];
+    std::fs::write(to, ToolRoot::find()?.bind("wrapper.h", &options, &clang)?)?;
     Ok(())
 }
 
