@@ -301,8 +301,8 @@ fn add<W: Write>(
         overlay.stripped(paths, "/vrnic/vrnic.ko", 0o644, &paths.module())?;
         for client in ["vrnic_kverbs.ko", "vrnic_kping.ko", "vrnic_kdirect.ko", "vrnic_kiscsi.ko"] {
             let file = paths.build.join(client);
-            // A kernel without the SCSI layer has no initiator.
-            if client != "vrnic_kiscsi.ko" || file.exists() {
+            // A first run builds none, and a kernel without the SCSI layer has no initiator.
+            if file.exists() {
                 overlay.stripped(paths, &format!("/vrnic/{client}"), 0o644, &file)?;
             }
         }

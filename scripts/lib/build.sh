@@ -3,8 +3,17 @@
 . "$VRNIC_TOP/scripts/lib/checks.sh"
 . "$VRNIC_TOP/scripts/lib/prepared.sh"
 
-# prepare_pair: sets up what is missing and builds what a pair of guests needs for perftest, and the examples of the
-# direct verbs.
+# prepare_run: sets up what is missing and builds what scripts/run needs, and the examples of the direct verbs.
+prepare_run() {
+	[ -n "$VRNIC_PREBUILT" ] || unless_prepared run make_run
+}
+
+# prepare_lab: the same for scripts/lab: also the program vrnic, and the kernel clients.
+prepare_lab() {
+	[ -n "$VRNIC_PREBUILT" ] || unless_prepared lab make_lab
+}
+
+# prepare_pair: the same for both of them, and for packages.
 prepare_pair() {
 	[ -n "$VRNIC_PREBUILT" ] || unless_prepared pair make_pair
 }
@@ -14,17 +23,26 @@ prepare_all() {
 	unless_prepared all make_all
 }
 
-# make_pair: does so. The part of the build that needs no tool root runs while that is made.
+PROGRAMS_RUN=(vrnicd vrnic-agent vrnic-pair)
+PROGRAMS_LAB=(vrnicd vrnic vrnic-agent vrnic-lab)
+CLIENTS=(vrnic_kverbs.ko vrnic_kping.ko vrnic_kdirect.ko)
+
+# A first run leaves out what it does not need. What has been built once is built anew with the rest from then on, so that
+# no script undoes what another one has built.
+make_run() {
+	local clients=
+	[ ! -e "$VRNIC_BUILD/${CLIENTS[0]}" ] || clients=y
+	make_guests "${PROGRAMS_RUN[@]}"
+}
+
+make_lab() {
+	local clients=y
+	make_guests "${PROGRAMS_LAB[@]}"
+}
+
 make_pair() {
-	local early
-	"$VRNIC_TOP/scripts/setup" --host
-	fetch_crates
-	background build_host
-	early=$!
-	"$VRNIC_TOP/scripts/setup"
-	finish "$early" "building the daemon or the harness failed; the errors are above"
-	build_driver
-	locked "$VRNIC_BUILD/lock" build_examples
+	local clients=y
+	make_guests "${PROGRAMS_LAB[@]}" vrnic-pair
 }
 
 make_all() {
@@ -32,14 +50,39 @@ make_all() {
 	build_programs
 }
 
-# outputs_pair: prints the files that make_pair makes.
-outputs_pair() {
-	printf '%s\n' "$VRNIC_BIN"/{vrnicd,vrnic,vrnic-pair,vrnic-lab,vrnic-agent,libvrnic.so} \
-		"$VRNIC_BUILD/vrnic.ko"
+# make_guests PROGRAM…: what the guests need, with these programs of this machine. What needs no tool root is built while
+# that is made. Kbuild has one long step, so cargo runs at the same time.
+make_guests() {
+	local host module
+	"$VRNIC_TOP/scripts/setup" --host
+	fetch_crates
+	background build_host "$@"
+	host=$!
+	"$VRNIC_TOP/scripts/setup"
+	background locked "$VRNIC_BUILD/lock" build_module
+	module=$!
+	finish "$host" "building the daemon or the harness failed; the errors are above"
+	build_provider
+	finish "$module" "building vrnic.ko failed; the errors are above"
+	locked "$VRNIC_BUILD/lock" build_examples
+}
+
+# outputs_run, outputs_lab, outputs_pair, outputs_all: print the files that these make.
+outputs_run() {
+	printf '%s\n' "${PROGRAMS_RUN[@]/#/$VRNIC_BIN/}" "$VRNIC_BIN/libvrnic.so" "$VRNIC_BUILD/vrnic.ko"
 	names_of vrnicdv_ "$VRNIC_TOP"/provider/examples/*.c
 }
 
-# outputs_all: prints the files that make_all makes.
+outputs_lab() {
+	outputs_run | grep -v '/vrnic-pair$'
+	printf '%s\n' "$VRNIC_BIN"/{vrnic,vrnic-lab} "${CLIENTS[@]/#/$VRNIC_BUILD/}"
+}
+
+outputs_pair() {
+	outputs_run
+	outputs_lab
+}
+
 outputs_all() {
 	outputs_pair
 	printf '%s\n' "$VRNIC_BIN"/{vrnic-fault,vrnic-verify,vrnic-stress}
@@ -60,23 +103,19 @@ fetch_crates() {
 			"https_proxy, a mirror of Rust's registry in ${CARGO_HOME:-$HOME/.cargo}/config.toml"
 }
 
-# build_host: what runs on this machine.
+# build_host PROGRAM…: what runs on this machine. A daemon without TLS is enough as long as the program vrnic, which belongs
+# to its package, was never built.
 build_host() {
+	local options=("${@/#/--bin=}")
 	step "building the daemon and the harness"
-	cargo_build -p vrnic-device -p vrnic-qemu
+	[[ " $* " == *" vrnic "* ]] || [ -e "$VRNIC_BIN/vrnic" ] || options+=(--no-default-features)
+	cargo_build -p vrnic-device -p vrnic-qemu "${options[@]}"
 }
 
-# build_guest: what runs in the guests. Needs what scripts/setup makes.
-build_guest() {
-	build_driver
-	build_programs
-}
-
-# build_driver: the libibverbs plugin and the kernel module.
-build_driver() {
+# build_provider: the libibverbs plugin.
+build_provider() {
 	step "building the provider"
 	cargo_build -p vrnic-provider
-	locked "$VRNIC_BUILD/lock" build_module
 }
 
 # build_programs: what the tests run in guests.
@@ -120,14 +159,15 @@ build_c_program() {
 		-o "$out" "$1" "$plugin" "$VRNIC_VERBS_LIB/libibverbs.so" -Wl,--allow-shlib-undefined
 }
 
-# build_module: the kernel module, by Kbuild in the tool root, as build/vrnic.ko.
+# build_module: the kernel module, by Kbuild in the tool root, as build/vrnic.ko, and the kernel clients beside it if the
+# variable clients is not empty.
 build_module() {
 	local bitflags
 	step "building vrnic.ko for $(kernel_release)"
 	mkdir -p "$VRNIC_BUILD"
 	bitflags=$(crate_copy bitflags)
 	quietly "$VRNIC_BUILD/module.log" in_root make -C "/usr/src/linux-headers-$(kernel_release)" \
-		-j"$(nproc)" M="$VRNIC_TOP" MO="$VRNIC_BUILD" VRNIC_BITFLAGS="$bitflags" modules
+		-j"$(nproc)" M="$VRNIC_TOP" MO="$VRNIC_BUILD" VRNIC_BITFLAGS="$bitflags" VRNIC_CLIENTS="$clients" modules
 }
 
 # crate_copy NAME: a copy of that crate's source, of the version in Cargo.lock, where the tool root can see it.

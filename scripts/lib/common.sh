@@ -118,8 +118,12 @@ end_jobs() {
 
 # finish JOB SENTENCE: waits for what was started by `background`. If it has failed, the script ends with the sentence.
 finish() {
+	local job left=()
 	wait "$1" || die "$2"
-	VRNIC_JOBS=()
+	for job in "${VRNIC_JOBS[@]}"; do
+		[ "$job" = "$1" ] || left+=("$job")
+	done
+	VRNIC_JOBS=("${left[@]}")
 }
 
 # in_root COMMAND…: runs a command in the tool root. The clone and the cache are seen there under their own

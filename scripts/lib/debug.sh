@@ -83,7 +83,7 @@ debug_module() {
 	mkdir -p "$VRNIC_BUILD/debug"
 	bitflags=$(crate_copy bitflags)
 	quietly "$VRNIC_BUILD/debug.log" debug_kbuild -j"$(nproc)" M="$VRNIC_TOP" MO="$VRNIC_BUILD/debug" \
-		VRNIC_BITFLAGS="$bitflags" modules
+		VRNIC_BITFLAGS="$bitflags" VRNIC_CLIENTS=y modules
 	for program in "$VRNIC_BUILD"/vrnic_* "$VRNIC_BUILD"/vrnicdv_*; do
 		case $program in *.ko | *.o | *.mod | *.c) ;; *) ln -sf "$program" "$VRNIC_BUILD/debug/" ;; esac
 	done

@@ -13,8 +13,6 @@ use crate::net::netdev::Netdev;
 use crate::net::packet::Packet;
 use crate::net::port::PortSetup;
 use crate::net::tap::Tap;
-use crate::net::tls::key::SharedKey;
-use crate::net::tls::{self, TlsTrunk};
 use crate::net::trunk::{End, Trunk};
 use crate::socket::SocketFile;
 use crate::socket::access::Access;
@@ -92,7 +90,11 @@ fn line(way: &Way, access: &Access) -> anyhow::Result<(Kind, Box<dyn Line>)> {
     })
 }
 
-fn tls(way: &TlsWay) -> anyhow::Result<TlsTrunk> {
+#[cfg(feature = "tls")]
+fn tls(way: &TlsWay) -> anyhow::Result<crate::net::tls::TlsTrunk> {
+    use crate::net::tls::key::SharedKey;
+    use crate::net::tls::{self, TlsTrunk};
+
     let TlsWay { listens, address, key } = way;
     let read = SharedKey::read(key);
     let read = read.with_context(|| format!("cannot use key {}", key.display()))?;
@@ -102,6 +104,13 @@ fn tls(way: &TlsWay) -> anyhow::Result<TlsTrunk> {
         tls::End::Connect(*address)
     };
     Ok(TlsTrunk::new(end, read))
+}
+
+#[cfg(not(feature = "tls"))]
+fn tls(_: &TlsWay) -> anyhow::Result<Trunk> {
+    anyhow::bail!(
+        "this vrnicd was built without TLS, as scripts/run does at first; scripts/lab builds one with it"
+    )
 }
 
 fn netdev(path: &std::path::Path, access: &Access) -> anyhow::Result<Box<dyn Line>> {

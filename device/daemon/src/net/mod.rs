@@ -15,7 +15,7 @@
 //! | [`netdev`] | the line to a network card in QEMU |
 //! | [`vlan`] | VLAN tags of frames at a port |
 //! | [`trunk`] | the line to another daemon |
-//! | [`tls`] | the line to a daemon on another host |
+//! | `tls` | the line to a daemon on another host |
 //! | [`interface`] | network interfaces of the host: the system calls |
 //! | [`tap`] | the line to a TAP device |
 //! | [`packet`] | the line to the network of an interface |
@@ -50,6 +50,7 @@ pub mod switch;
 pub mod table;
 pub mod tap;
 pub mod thread;
+#[cfg(feature = "tls")]
 pub mod tls;
 pub mod trunk;
 pub mod turn;
