@@ -73,7 +73,7 @@ guest_image() {
 guest_root() {
 	local log=$1 root=$VRNIC_GUEST/root mirror
 	step "guest 1/3: Debian $VRNIC_SUITE with $2"
-	mirror=$(awk '$1 == "deb" { print $2; exit }' "$VRNIC_TOOLROOT/etc/apt/sources.list")
+	mirror=${VRNIC_MIRROR:-$(debian_mirror)}
 	quietly "$log/mmdebstrap" mmdebstrap --variant=minbase --skip=check/empty \
 		--include="$(IFS=,; echo "${GUEST_PACKAGES[*]}")" \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
@@ -88,6 +88,7 @@ guest_kernel() {
 	quietly "$log/kernel-debs" in_root sh -euc "cd '$debs' && apt-get -q download \
 		linux-binary-unsigned-$release linux-modules-$release"
 	for m in "$debs"/*.deb; do dpkg-deb -x "$m" "$debs/x"; done
+	[ -d "$VRNIC_MODULES" ] || modules_take "$debs/x" "$release"
 	# The packages use /usr/lib; modprobe is shown it as /lib, as in a merged root.
 	ln -s usr/lib "$debs/x/lib"
 	cp "$debs/x/lib/modules/$release/vmlinuz.unsigned" "$VRNIC_GUEST/vmlinuz"

@@ -77,6 +77,7 @@ libraries_build() {
 	cp -a "$2" "$3"
 	rm -rf "$3/src" "$library"/libibverbs.so*
 	mkdir "$3/src"
+	quietly "$VRNIC_CACHE/log/cmake" in_root apt-get -q -y install cmake
 	git -C "$VRNIC_RDMA_CORE_GIT" archive "v$1" | tar -x -C "$3/src"
 	quietly "$VRNIC_CACHE/log/library-$1" in_root sh -euc "mkdir '$3/build' && cd '$3/build' && cmake ../src \
 		-DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib/x86_64-linux-gnu \

@@ -21,24 +21,33 @@ EXTRA_MODULES=(
 	virt/lib/irqbypass drivers/vfio/vfio drivers/vfio/vfio_iommu_type1 drivers/vfio/pci/vfio-pci-core drivers/vfio/pci/vfio-pci
 )
 
-# modules_make: unpacks these modules from the kernel's package into the folder $VRNIC_MODULES, as a file NAME.ko each.
+# modules_make: fetches the kernel's package and takes these modules.
 modules_make() {
-	local log=$VRNIC_CACHE/log dir=$VRNIC_MODULES.new release module file
+	local log=$VRNIC_CACHE/log fetched=$VRNIC_MODULES.fetched release
 	release=$(kernel_release)
 	step "more modules for guests"
 	mkdir -p "$log"
+	rm -rf "$fetched"
+	mkdir -p "$fetched"
+	quietly "$log/modules" in_root sh -euc "cd '$fetched' && apt-get -q download linux-modules-$release"
+	dpkg-deb -x "$fetched"/*.deb "$fetched/x"
+	modules_take "$fetched/x" "$release"
+	rm -rf "$fetched"
+}
+
+# modules_take FOLDER RELEASE: takes these modules from the unpacked package into the folder $VRNIC_MODULES, as a file
+# NAME.ko each.
+modules_take() {
+	local dir=$VRNIC_MODULES.new from=$1/usr/lib/modules/$2/kernel module file
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	quietly "$log/modules" in_root sh -euc "cd '$dir' && apt-get -q download linux-modules-$release"
-	dpkg-deb -x "$dir"/*.deb "$dir/x"
 	for module in "${EXTRA_MODULES[@]}"; do
-		file=$(echo "$dir/x/usr/lib/modules/$release/kernel/$module".ko*)
+		file=$(echo "$from/$module".ko*)
 		case $file in
 		*.xz) xz -dc "$file" >"$dir/${module##*/}.ko" ;;
 		*.ko) cp "$file" "$dir/${module##*/}.ko" ;;
 		*) die "the kernel's package does not contain the module $module" ;;
 		esac
 	done
-	rm -rf "$dir/x" "$dir"/*.deb
 	mv "$dir" "$VRNIC_MODULES"
 }

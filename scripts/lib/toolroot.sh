@@ -4,50 +4,51 @@
 # What is built with, beside the kernel's headers. libelf comes from the kernel's suite with them.
 TOOLROOT_PACKAGES=(
 	rustc rust-src bindgen clang libclang-dev gcc make flex bison bc libssl-dev pahole kmod cpio
-	xz-utils bzip2 dpkg-dev cmake pkg-config python3-minimal libnl-3-dev libnl-route-3-dev
+	xz-utils bzip2 dpkg-dev pkg-config python3-minimal
 	libibverbs-dev librdmacm-dev ibverbs-utils rdma-core ca-certificates
 )
 
-# toolroot_bootstrap: a Debian that toolroot_make completes. From here on it says which mirror there is.
-toolroot_bootstrap() {
-	local log=$VRNIC_CACHE/log
+# debian_mirror: prints the address of the mirror that debootstrap takes.
+debian_mirror() {
+	local mirror
+	mirror=$(sed -n 's/^DEF_MIRROR="\(.*\)"$/\1/p' "$(command -v debootstrap)")
+	[ -n "$mirror" ] || die "this machine's debootstrap names no mirror of Debian; set VRNIC_MIRROR to the address of one"
+	printf '%s\n' "$mirror"
+}
+
+# toolroot_packages: a Debian with these packages, QEMU and the kernel's headers. It says which kernel the guests have.
+toolroot_packages() {
+	local log=$VRNIC_CACHE/log kernel="linux-source-$VRNIC_KERNEL_SERIES,linux-config-$VRNIC_KERNEL_SERIES" mirror
+	mirror=${VRNIC_MIRROR:-$(debian_mirror)}
 	mkdir -p "$log"
 	rm -rf "$VRNIC_TOOLROOT"
-	step "tool root 1/5: bootstrapping Debian $VRNIC_SUITE"
-	quietly "$log/debootstrap" debootstrap --variant=minbase "$VRNIC_SUITE" "$VRNIC_TOOLROOT"
-	toolroot_apt "$log"
-}
-
-toolroot_make() {
-	local log=$VRNIC_CACHE/log
-	step "tool root 2/5: compilers, QEMU and kernel headers"
-	toolroot_install "$log"
-	step "tool root 3/5: the kernel's Rust crates (about 80 s)"
-	toolroot_kernel "$log"
-	step "tool root 4/5: rdma-core's source"
-	toolroot_rdma_core "$log"
-	step "tool root 5/5: marking it complete"
-	touch "$VRNIC_TOOLROOT/etc/vrnic-complete"
-}
-
-# Lets the root's apt see the kernel's suite and sources, from the mirror it was made from.
-toolroot_apt() {
-	local log=$1 list=$VRNIC_TOOLROOT/etc/apt/sources.list mirror
-	mirror=$(awk '$1 == "deb" { print $2; exit }' "$list")
-	[ -n "$mirror" ] || die "debootstrap wrote no mirror to $list"
-	cat >"$list" <<-EOF
-		deb $mirror $VRNIC_SUITE main
-		deb $mirror $VRNIC_KERNEL_SUITE main
-		deb-src $mirror $VRNIC_SUITE main
-	EOF
-	printf '%s\n' 'APT::Install-Recommends "false";' 'APT::Sandbox::User "root";' \
-		'Acquire::Retries "3";' >"$VRNIC_TOOLROOT/etc/apt/apt.conf.d/90vrnic"
+	step "tool root 1/3: Debian $VRNIC_SUITE with compilers and QEMU"
 	# The root is marked complete at the end, so nothing is lost by a dpkg that does not wait for the disk.
-	printf 'force-unsafe-io\n' >"$VRNIC_TOOLROOT/etc/dpkg/dpkg.cfg.d/vrnic"
+	# shellcheck disable=SC2016 # mmdebstrap sets $1
+	TOOLROOT_SUITE=$VRNIC_KERNEL_SUITE quietly "$log/toolroot" mmdebstrap --variant=minbase --skip=check/empty,cleanup/apt/lists \
+		--include="$kernel,qemu-system-x86,libelf-dev,$(IFS=,; echo "${TOOLROOT_PACKAGES[*]}")" \
+		--dpkgopt=force-unsafe-io \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' \
+		--aptopt='APT::Install-Recommends "false"' --aptopt='APT::Sandbox::User "root"' --aptopt='Acquire::Retries "3"' \
+		--setup-hook='printf "Package: linux-* qemu-* seabios libelf* libdw*\nPin: release n=%s\nPin-Priority: 900\n" \
+			"$TOOLROOT_SUITE" >"$1/etc/apt/preferences.d/vrnic"' \
+		"$VRNIC_SUITE" "$VRNIC_TOOLROOT" "deb $mirror $VRNIC_SUITE main" \
+		"deb $mirror $VRNIC_KERNEL_SUITE main" "deb-src $mirror $VRNIC_SUITE main"
 	printf '#!/bin/sh\nexit 101\n' >"$VRNIC_TOOLROOT/usr/sbin/policy-rc.d"
 	chmod 755 "$VRNIC_TOOLROOT/usr/sbin/policy-rc.d"
 	cp /etc/resolv.conf "$VRNIC_TOOLROOT/etc/resolv.conf"
-	quietly "$log/apt-update" in_root apt-get -q update
+	toolroot_headers "$log"
+}
+
+# toolroot_make: what is not in packages. The root is complete then.
+toolroot_make() {
+	local log=$VRNIC_CACHE/log
+	step "tool root 2/3: rdma-core's source"
+	toolroot_rdma_core "$log"
+	step "tool root 3/3: the kernel's Rust crates (about 80 s)"
+	toolroot_kernel "$log"
+	touch "$VRNIC_TOOLROOT/etc/vrnic-complete"
 }
 
 # newest_headers: prints the newest of the packages in standard input that are headers of the kernel's series.
@@ -57,19 +58,15 @@ newest_headers() {
 	{ grep -E "^linux-headers-$series\.[0-9]+\+deb[0-9]+-amd64\$" || true; } | sort -V | tail -n 1
 }
 
-toolroot_install() {
-	local log=$1 headers release
+# toolroot_headers LOG: installs the headers of the newest kernel of the series.
+toolroot_headers() {
+	local log=$1 headers
 	headers=$(in_root apt-cache pkgnames linux-headers-) || die "apt in the tool root does not list packages"
 	headers=$(newest_headers <<<"$headers")
 	[ -n "$headers" ] || die "$VRNIC_KERNEL_SUITE has no linux-headers-$VRNIC_KERNEL_SERIES.*-amd64 any more;" \
 		"set VRNIC_KERNEL_SERIES in qemu/versions.env to a series that it has (built with CONFIG_RUST)"
-	release=${headers#linux-headers-}
-	quietly "$log/apt-kernel" in_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
-		-t "$VRNIC_KERNEL_SUITE" install "$headers" "linux-source-$VRNIC_KERNEL_SERIES" \
-		"linux-config-$VRNIC_KERNEL_SERIES" qemu-system-x86 libelf-dev
-	quietly "$log/apt-tools" in_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
-		install "${TOOLROOT_PACKAGES[@]}"
-	printf '%s\n' "$release" >"$VRNIC_TOOLROOT/etc/vrnic-kernel"
+	quietly "$log/apt-headers" in_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install "$headers"
+	printf '%s\n' "${headers#linux-headers-}" >"$VRNIC_TOOLROOT/etc/vrnic-kernel"
 }
 
 # Debian's headers lack the built Rust crates; they are made from the same source and config with the same
@@ -90,7 +87,7 @@ toolroot_kernel() {
 	rm -f "$VRNIC_TOOLROOT$src.tar.xz"
 }
 
-# libibverbs' private headers are in no binary package. Configuring the source generates those it derives.
+# libibverbs' private headers are in no binary package.
 toolroot_rdma_core() {
 	local log=$1 dir=/usr/src/rdma-core
 	# A mirror may lack the .dsc while it still has the tarball, so fetch that by its own address.
@@ -103,6 +100,4 @@ toolroot_rdma_core() {
 		tail -n 10 "$log/rdma-core" >&2
 		die "rdma-core $VRNIC_RDMA_CORE source not found; is VRNIC_RDMA_CORE in qemu/versions.env what $VRNIC_SUITE has?"
 	}
-	quietly "$log/rdma-core-cmake" in_root cmake -S "$dir" -B "$dir/build" \
-		-DNO_PYVERBS=1 -DNO_MAN_PAGES=1 -DIN_PLACE=1
 }

@@ -182,7 +182,7 @@ fn a_disk_without_room_is_named() -> Result<()> {
 #[test]
 fn a_suite_without_the_kernel_is_named() -> Result<()> {
     let text = "in_root() { echo linux-headers-6.12.1+deb13-amd64; }\n\
-                VRNIC_KERNEL_SERIES=7.3; toolroot_install /dev/null";
+                VRNIC_KERNEL_SERIES=7.3; toolroot_headers /dev/null";
     let said = functions(&["toolroot"], text, Path::new(NO_CACHE))?;
     ensure!(said.contains("has no linux-headers-7.3.*-amd64 any more"), "{said}");
     Ok(())
