@@ -143,6 +143,15 @@ pub const IWARP_SET: &[Case] = &[
     case("ib_atomic_lat", "-R -n 200"),
 ];
 
+/// Returns the first case of each tool.
+#[must_use]
+pub fn first_of_each_tool(set: &[Case]) -> Vec<Case> {
+    let is_first = |(number, case): &(usize, &Case)| {
+        !set.iter().take(*number).any(|earlier| earlier.tool == case.tool)
+    };
+    set.iter().enumerate().filter(is_first).map(|(_, case)| case.clone()).collect()
+}
+
 impl Pair {
     /// Runs `case` with its server in guest b and its client in guest a.
     ///
@@ -335,6 +344,18 @@ pub fn run_set(pair: &Pair, set: &[Case], verbose: bool) -> anyhow::Result<Vec<O
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_table_has_each_tool_once() {
+        let tools = |set| first_of_each_tool(set).into_iter().map(|case| case.tool);
+        let kinds = ["send", "write", "read", "atomic"];
+        let names = kinds.map(|kind| [format!("ib_{kind}_bw"), format!("ib_{kind}_lat")]);
+        assert!(tools(SET).eq(names.concat()));
+        let mut with_rping: Vec<_> = tools(IWARP_SET).collect();
+        with_rping.sort_unstable();
+        assert_eq!(with_rping.len(), 9);
+        assert!(with_rping.is_sorted_by(|a, b| a < b), "{with_rping:?}");
+    }
 
     #[test]
     fn bandwidth_and_latency_tables_are_read() {

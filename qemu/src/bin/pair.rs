@@ -15,7 +15,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::mesh::run_mesh;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
-use vrnic_qemu::perftest::{IWARP_SET, SET, run_set, summary};
+use vrnic_qemu::perftest::{Case, IWARP_SET, SET, first_of_each_tool, run_set, summary};
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
 use vrnic_qemu::terminal::attach;
@@ -44,7 +44,11 @@ struct Args {
     #[arg(long, value_name = "PROGRAM")]
     file: Vec<PathBuf>,
 
-    /// Run only tests whose tool and options contain this text
+    /// Run all tests of the set, and not only the first one of each tool
+    #[arg(long)]
+    all: bool,
+
+    /// Run only those of all tests whose tool and options contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 
@@ -160,12 +164,8 @@ fn table(pair: &Pair, args: &Args) -> Result<ExitCode> {
         Transport::Roce => SET,
         Transport::Iwarp => IWARP_SET,
     };
-    let set: Vec<_> = set
-        .iter()
-        .filter(|case| format!("{} {}", case.tool, case.options).contains(&args.only))
-        .cloned()
-        .collect();
-    let mut outcomes = run_set(pair, &set, args.verbose)?;
+    let chosen = chosen(set, args);
+    let mut outcomes = run_set(pair, &chosen, args.verbose)?;
     if args.guests > 2 {
         outcomes.extend(run_mesh(pair, &args.only, args.verbose)?);
     }
@@ -180,10 +180,22 @@ fn table(pair: &Pair, args: &Args) -> Result<ExitCode> {
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
     println!("{} passed, {failed} failed", outcomes.len() - failed);
+    if !args.all && args.only.is_empty() {
+        println!("scripts/run --all runs all {} tests of perftest", set.len());
+    }
     if failed > 0 {
         eprintln!("{}", pair.report());
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the tests of the set that the options ask for.
+fn chosen(set: &[Case], args: &Args) -> Vec<Case> {
+    if !args.all && args.only.is_empty() {
+        return first_of_each_tool(set);
+    }
+    let asked = |case: &&Case| format!("{} {}", case.tool, case.options).contains(&args.only);
+    set.iter().filter(asked).cloned().collect()
 }
 
 /// Returns the guest with this name.
@@ -220,6 +232,18 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn all_tests_run_only_where_that_is_asked_for() {
+        let number = |options: &[&str]| {
+            let words = std::iter::once("run").chain(options.iter().copied());
+            chosen(SET, &Args::parse_from(words)).len()
+        };
+        assert_eq!(number(&[]), 8);
+        assert_eq!(number(&["--all"]), SET.len());
+        assert_eq!(number(&["--only", "ib_write_bw"]), 7);
+        assert_eq!(number(&["--all", "--only", "ib_write_bw"]), 7);
+    }
 
     #[test]
     fn scripts_run_knows_the_options() {
