@@ -50,21 +50,30 @@ make_all() {
 	build_programs
 }
 
-# make_guests PROGRAM…: what the guests need, with these programs of this machine. What needs no tool root is built while
-# that is made. Kbuild has one long step, so cargo runs at the same time.
+# make_guests PROGRAM…: what the guests need, with these programs of this machine.
 make_guests() {
-	local host module
+	local early
 	"$VRNIC_TOP/scripts/setup" --host
 	fetch_crates
-	background build_host "$@"
-	host=$!
+	# That of a tool root that was not completed.
+	[ -e "$VRNIC_TOOLROOT/etc/vrnic-complete" ] || rm -f "$VRNIC_TOOLROOT/etc/vrnic-headers"
+	background build_early "$@"
+	early=$!
 	"$VRNIC_TOP/scripts/setup"
-	background locked "$VRNIC_BUILD/lock" build_module
-	module=$!
-	finish "$host" "building the daemon or the harness failed; the errors are above"
-	build_provider
-	finish "$module" "building vrnic.ko failed; the errors are above"
+	locked "$VRNIC_BUILD/lock" build_module
+	finish "$early" "building the daemon, the harness or the provider failed; the errors are above"
 	locked "$VRNIC_BUILD/lock" build_examples
+}
+
+# build_early PROGRAM…: what runs while the tool root and the module are made. It waits for the parts of the tool root and
+# of the guests' image that it needs; if these fail, the script ends, and this with it.
+build_early() {
+	build_host "$@"
+	until [ -e "$VRNIC_TOOLROOT/etc/vrnic-complete" ] || [ -e "$VRNIC_TOOLROOT/etc/vrnic-headers" ]; do sleep 0.2; done
+	build_provider
+	until [ -e "$VRNIC_GUEST/complete" ]; do sleep 0.2; done
+	# A failure also shows when guests boot, with its message.
+	[[ " $* " != *" vrnic-pair "* ]] || "$VRNIC_BIN/vrnic-pair" --accelerator >/dev/null 2>&1 || true
 }
 
 # outputs_run, outputs_lab, outputs_pair, outputs_all: print the files that these make.
@@ -174,7 +183,7 @@ build_module() {
 # Prints the copy's folder. Needs fetch_crates: cargo tells nothing of one crate while it lacks the source of another.
 crate_copy() {
 	local manifest folder new
-	manifest=$(cargo metadata --format-version 1 --offline --locked \
+	manifest=$(cargo metadata --quiet --format-version 1 --offline --locked \
 		--filter-platform x86_64-unknown-linux-gnu --manifest-path "$VRNIC_TOP/Cargo.toml" |
 		grep -oE "\"manifest_path\":\"[^\"]*/$1-2[^\"/]*/Cargo\.toml\"" | cut -d'"' -f4) || true
 	manifest=${manifest%%$'\n'*}

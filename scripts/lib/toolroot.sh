@@ -46,6 +46,8 @@ toolroot_make() {
 	local log=$VRNIC_CACHE/log
 	step "tool root 2/3: rdma-core's source"
 	toolroot_rdma_core "$log"
+	# The libibverbs plugin can be built from here on.
+	touch "$VRNIC_TOOLROOT/etc/vrnic-headers"
 	step "tool root 3/3: the kernel's Rust crates (about 80 s)"
 	toolroot_kernel "$log"
 	touch "$VRNIC_TOOLROOT/etc/vrnic-complete"

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, value_parser};
+use vrnic_qemu::accel::Accel;
 use vrnic_qemu::adapter::{Transport, guest_name, parse_transport};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::mesh::run_mesh;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
+use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::{Case, IWARP_SET, SET, first_of_each_tool, run_set, summary};
 use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
@@ -92,6 +94,11 @@ struct Args {
     /// Do not load vrnic.ko
     #[arg(long)]
     no_module: bool,
+
+    /// Only find out which accelerator guests have, and keep the result in the cache. The scripts
+    /// do so while they build what guests need
+    #[arg(long, hide = true)]
+    accelerator: bool,
 }
 
 /// The number of a guest, from its letter.
@@ -111,6 +118,10 @@ impl FromStr for Name {
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let start = Instant::now();
+    if args.accelerator {
+        Accel::choose(&Paths::from_env()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(Name(number)) = args.shell {
         let name = guest_name(number);
         ensure!(number < args.guests, "there is no guest {name} among {}", args.guests);
