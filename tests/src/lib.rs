@@ -1,8 +1,8 @@
 //! Whole-system tests: a daemon, two guests with a stock kernel, and what users run in them.
 //!
 //! They need everything that `scripts/setup` and a build make, and print what is missing;
-//! `scripts/test` provides it. A test binary boots one pair of guests for all its cases, because
-//! booting takes most of the time. After a failure it boots a new pair.
+//! `scripts/test` provides it. A suite boots one pair of guests for all its cases. After a failure
+//! it boots a new pair.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -11,6 +11,7 @@
 //! | [`harness`] | the pair of guests that all cases use, and the code that runs and reports cases |
 //! | [`forge`] | the runner of a forge, which runs the steps of our action |
 //! | [`health`] | checks after every case: no kernel fault, no panic, a daemon that runs |
+//! | [`changed`] | the crates that changed files belong to, and those that depend on them |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`commands`] | commands in guests: a server in one guest and a client in the other, and the results of both |
 //! | [`events`] | the handlers of completion events in a guest |
@@ -21,53 +22,18 @@
 //! | [`places`] | network namespaces with macvlan devices, bridges and bonds, and programs that connect there |
 //! | [`rails`] | one of several devices of a guest |
 //! | [`rules`] | rules of the daemon for fault injection |
+//! | [`record`] | the record of whole runs of suites |
+//! | [`report`] | what is known after a run: times, what has failed, JUnit |
+//! | [`rows`] | the rows of `tests/suites.toml` |
 //! | [`script`] | the scripts of the repository |
+//! | [`selection`] | the suites and cases that arguments select |
 //! | [`storage`] | a disk of one guest that the other uses |
 //!
-//! | test binary | what it shows |
-//! | --- | --- |
-//! | `tools` | that the usual tools show a correct device: ibv_devinfo, rdma, counters, pingpong |
-//! | `inspect` | the device and its objects in `rdma` and the driver's debugfs files |
-//! | `cm` | management datagrams and the RDMA connection manager |
-//! | `perftest` | that every perftest tool and variant runs and its figures are plausible |
-//! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
-//! | `raw` | Ethernet frames by verbs: perftest's tools for them, a packet generator, a sniffer; by name only |
-//! | `smp` | the groups of vrnic-verify that test concurrency, in guests with two processors |
-//! | `events` | completion events in guests with four processors: their handlers and processors |
-//! | `module` | loading and unloading the kernel module, idle and in use |
-//! | `port` | that the port follows its network device, and what a port that is down stops |
-//! | `pairing` | the choice of the network device with which the port is paired |
-//! | `vlan` | addresses and traffic on VLANs |
-//! | `addresses` | network devices with MACs of their own: macvlan, bridges, changed addresses |
-//! | `interop` | an adapter and the kernel's software device (rxe), in both directions |
-//! | `iwarp` | iWARP adapters, and programs that connect by their TCP |
-//! | `iwarp_more` | more programs over iWARP, and many connections; by name only |
-//! | `iwarp_races` | connections of iWARP that many threads begin and end, in guests with two processors |
-//! | `iwarp_numbers` | QP numbers that are used again at once |
-//! | `iwarp_plain` | iWARP without CRCs, between daemons and with siw; by name only |
-//! | `siw` | iWARP adapters and the kernel's software iWARP, in both directions; by name only |
-//! | `iwarp_nfs` | NFS over iWARP, between adapters and with siw; in the image of `apps` |
-//! | `hotplug` | adapters and memory that are plugged into running guests |
-//! | `vfio` | memory of other devices of the guest, which VFIO exports and takes back |
-//! | `iommu` | adapters that access memory through an IOMMU |
-//! | `hosts` | guests on three hosts, through the kernel's network devices |
-//! | `rails` | two adapters in each guest |
-//! | `limits` | as many objects as a daemon with low limits allows, and no more |
-//! | `processes` | processes that are killed with all of their objects |
-//! | `containers` | network namespaces, and limits of control groups |
-//! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
-//! | `direct` | transfers between an NVMe controller and the memory of an adapter |
-//! | `faults` | the end of a guest, of the daemon, of a process, in the middle of a transfer |
-//! | `image` | that `scripts/lab` needs nothing but the image of `scripts/image` |
-//! | `layouts` | the plugin with every libibverbs that can be fetched, without guests; by name only |
-//! | `libraries` | programs in guests that bring a libibverbs; by name only (`layouts`) |
-//! | `lab` | that `scripts/lab` runs a command in guests, and returns its status and files |
-//! | `system` | the packages in whole Debian systems |
-//! | `apps` | existing RDMA programs |
-//! | `tree` | the source tree: lines, tables of modules, cycles, `unsafe`; it needs no guest |
+//! `tests/suites.toml` lists the suites.
 #![forbid(unsafe_code)]
 
 pub mod burst;
+pub mod changed;
 pub mod commands;
 pub mod conformance;
 pub mod events;
@@ -79,8 +45,12 @@ pub mod nfs;
 pub mod object_counts;
 pub mod places;
 pub mod rails;
+pub mod record;
+pub mod report;
+pub mod rows;
 pub mod rules;
 pub mod script;
+mod selection;
 pub mod shell;
 pub mod siw;
 pub mod storage;

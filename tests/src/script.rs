@@ -2,19 +2,11 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use libtest_mimic::{Arguments, Trial};
 use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::with_sound_clocks;
-
-/// Runs a test binary whose cases boot separate guests.
-pub fn main(cases: Vec<Trial>) -> ExitCode {
-    // Only two guests run at a time.
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    libtest_mimic::run(&arguments, cases).exit_code()
-}
 
 /// Returns the folder of the repository.
 pub fn top() -> Result<PathBuf> {

@@ -1,15 +1,14 @@
 //! Network devices with other MACs than the adapter's: addresses that were changed, pods with a
 //! macvlan device each, bridges and bonds.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{SHORT_TIMEOUT, works};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::places::{self, Place, talk};
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("the_mac_of_a_network_device_changes", changed),
         Case::new("an_address_on_a_bridge", places::bridged),
@@ -17,7 +16,7 @@ fn main() -> ExitCode {
         Case::new("pods_with_macvlan_devices", places::pods),
         Case::new("beside_the_first_address", |pair| works(pair)),
     ];
-    harness::main_with_modules(&places::MODULES, Options::default(), cases)
+    Suite::with_modules(&places::MODULES, Options::default(), cases)
 }
 
 /// Changes the MACs of the network devices of both guests, one after the other, and back.

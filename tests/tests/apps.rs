@@ -1,15 +1,14 @@
 //! Existing RDMA programs over vrnic, in guests that have them installed. `scripts/test --all` runs
 //! this.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, counter};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::nfs;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("libfabric_connected", |pair| fabric(pair, "-p verbs -e msg")),
         Case::new("libfabric_reliable_datagrams", |pair| fabric(pair, "-p 'verbs;ofi_rxm' -e rdm")),
@@ -19,7 +18,7 @@ fn main() -> ExitCode {
         Case::new("nfs", |pair| nfs::serve_and_use(&pair.a, &pair.b)),
     ];
     // The images of these guests are larger, and a guest holds its image twice while it boots.
-    harness::main(Options { memory: 2560, ..Options::default() }, cases)
+    Ok(Suite::new(Options { memory: 2560, ..Options::default() }, cases))
 }
 
 /// Runs fi_pingpong with all sizes, with the data checked.

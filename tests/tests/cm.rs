@@ -1,17 +1,16 @@
 //! The RDMA connection manager over RoCE: management datagrams, connections, and the programs that
 //! use them.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
     Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, said, settles, stop,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("general_services", general_services),
         Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -V -C 100")),
@@ -31,7 +30,7 @@ fn main() -> ExitCode {
         Case::new("100_connections_in_turn", in_turn),
         Case::new("4000_connections", thousands),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// The MAD layer has opened the GSI QP.

@@ -1,7 +1,5 @@
 //! Containers: network namespaces, shared and exclusive, and limits of a control group.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
@@ -9,7 +7,7 @@ use vrnic_tests::commands::{
     Ends, LONG_TIMEOUT, SHORT_TIMEOUT, hears_fatal, held, netdev_up, said, settles, stop, stop_all,
     watch, works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 
 /// Runs a command in the namespace of the tests.
@@ -18,7 +16,8 @@ const INSIDE: &str = "ip netns exec red";
 const GROUPS: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/crowd";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("cgroup_limits_open_devices", handles),
         Case::new("cgroup_limits_objects", objects),
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
         Case::new("rmmod_in_a_namespace", unloaded),
         Case::new("back_to_shared_mode", back),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// Creates a control group with this limit.

@@ -2,7 +2,6 @@
 //! them, the affinity of interrupts, handlers that run at the same time, processors that go offline
 //! and come back.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +11,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::burst;
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, reload, said, stop, stop_all, works};
 use vrnic_tests::events::{Interrupts, Streams, TRACE_OFF, TRACE_ON, handlers_of, tree};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// Processors of each guest.
 const CPUS: u32 = 4;
@@ -26,7 +25,8 @@ const ENDLESS: &str = "ib_send_lat -s 64 -n 1000000";
 /// effect with the next interrupt.
 const STRAY: u64 = 2;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("a_handler_for_each_processor", handlers),
         Case::new("queues_follow_their_vector", binding),
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Case::new("a_storm_on_one_processor", storm),
         Case::new("many_events_at_once", burst::taken_in_turns),
     ];
-    harness::main(Options { cpus: CPUS, memory: 2048, ..Options::default() }, cases)
+    Ok(Suite::new(Options { cpus: CPUS, memory: 2048, ..Options::default() }, cases))
 }
 
 /// There are as many completion vectors as processors, each with its affinity and its hint. The

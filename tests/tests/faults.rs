@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use vrnic_tests::commands::{
     SHORT_TIMEOUT, hears_fatal, recovers, registration, said, settles, stop, succeed, transfer,
     watch, works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::health;
 
 /// Control port of the transfers.
@@ -35,7 +34,8 @@ const FLUSHED: Duration = Duration::from_secs(120);
 /// to bring it up.
 const GONE: Duration = Duration::from_secs(120);
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("peer_process_killed", peer_process),
         Case::new("client_process_killed", client_process),
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Case::ruinous("daemon_killed", |pair| daemon_dies(pair, Death::Killed)),
         Case::ruinous("daemon_ends", |pair| daemon_dies(pair, Death::Ended)),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// Checks that the client ends in time, with an error that names a failed completion.

@@ -2,7 +2,6 @@
 //! daemons use a TAP device, the third one a packet socket. Skipped where namespaces cannot be
 //! made.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -10,7 +9,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Host, Options, Pair};
 use vrnic_testdriver::vxlan::Vxlan;
 use vrnic_tests::commands::{SHORT_TIMEOUT, both, connect};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 const HOSTS: u8 = 3;
 /// Number of messages of a run of perftest.
@@ -18,9 +17,10 @@ const MESSAGES: u64 = 100;
 /// Port of perftest's control connection.
 const PORT: u16 = 18515;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let Some(vxlan) = Vxlan::new(HOSTS.into()) else {
-        return harness::skipped("guests_on_three_hosts");
+        return Ok(Suite::skipped("guests_on_three_hosts"));
     };
     let vxlan = Arc::new(vxlan);
     let case = |name: &str, mtu: u32, command: &'static str| {
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         uplink: vxlan.uplink(number).to_owned(),
     };
     let hosts = vxlan.hosts.iter().enumerate().map(host).collect();
-    harness::main(Options { guests: HOSTS, hosts, ..Options::default() }, cases)
+    Ok(Suite::new(Options { guests: HOSTS, hosts, ..Options::default() }, cases))
 }
 
 /// Runs `work` for each pair of guests, client and server, in one direction.

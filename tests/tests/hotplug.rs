@@ -1,6 +1,5 @@
 //! Adapters and memory that are plugged into running guests, and guests that are paused.
 
-use std::process::ExitCode;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use vrnic_tests::commands::{
     PCI, SHORT_TIMEOUT, recovers, registration, settles, succeed, transfer, works,
 };
 use vrnic_tests::conformance::{between, run};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// Messages whose buffers do not fit into a guest's initial memory. Each byte is checked.
 const HUGE: &str = "--huge --only data/write/1GiB";
@@ -22,7 +21,8 @@ const VIRTIO_MEM: &str = "virtio_mem";
 /// MiB of memory that a guest has at first, too little for a message of 1 GiB.
 const MEMORY: u32 = 1280;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("plugged_into_running_machines", plugged),
         Case::new("remove_and_rescan_behind_the_port", remove),
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         memory: MEMORY,
         ..Options::default()
     };
-    harness::main_with_modules(&[VIRTIO_MEM], options, cases)
+    Suite::with_modules(&[VIRTIO_MEM], options, cases)
 }
 
 /// One adapter is plugged before the driver is loaded, the other adapter after it.

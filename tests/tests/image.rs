@@ -3,33 +3,29 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, Output};
 
-use anyhow::{Result, ensure};
-use libtest_mimic::Trial;
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
-use vrnic_tests::script::{self, run, said, static_program, succeed, top};
+use vrnic_tests::harness::{Case, Suite};
+use vrnic_tests::script::{run, said, static_program, succeed, top};
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     // Not in /tmp, which may be in memory.
-    let folder = match TempDir::new_in("/var/tmp") {
-        Ok(folder) => folder,
-        Err(error) => {
-            eprintln!("error: there is no folder for the image: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let folder = TempDir::new_in("/var/tmp").context("there is no folder for the image")?;
     let root = folder.path().join("root");
     let case = |name, run: fn(&Path) -> Result<()>| {
         let root = root.clone();
-        Trial::test(name, move || Ok(run(&root)?))
+        Case::alone(name, move || run(&root))
     };
-    script::main(vec![
+    Ok(Suite::alone(vec![
         case("the_image_is_made", make),
         case("perftest_in_guests_of_the_image", perftest),
         case("a_root_in_guests_of_the_image", rooted),
         case("what_is_not_in_the_image_is_refused", refused),
     ])
+    .keeping(folder))
 }
 
 /// Makes the image as a folder.

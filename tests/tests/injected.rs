@@ -1,7 +1,6 @@
 //! Faults by rules, as programs and the driver see them: docs/faults.md. Each case waits for the
 //! proof that its rule has hit.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +11,7 @@ use vrnic_tests::commands::{
     LONG_TIMEOUT, SHORT_TIMEOUT, both, counter, hears_fatal, link_is, netdev_up, pingpong,
     recovers, registration, said, stop, stop_all, succeed, transfer, watch, works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::rules::{self, arm, fault, over, proved};
 
 /// Control port of the transfers.
@@ -22,7 +21,8 @@ const FAILS: Duration = Duration::from_secs(30);
 /// Time after which the driver gives up a command without an answer, and more.
 const GIVEN_UP: Duration = Duration::from_secs(120);
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("a_request_fails_with_the_status", |pair| {
             ends_with(pair, "fail-request status=rem-access-err function=a times=1", "status 10")
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     ];
     let daemon = rules::arguments();
     let options = Options { daemon, guest_faults: true, ..Options::default() };
-    harness::main(options, cases)
+    Ok(Suite::new(options, cases))
 }
 
 /// A transfer of WRITEs from a ends because of a rule, and says so.

@@ -1,12 +1,10 @@
 //! Faults of packets by rules, between guests of a daemon that exchanges packets: docs/faults.md.
 //! The programs check all bytes, and each case waits for the proof that its rule has hit.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, pingpong, succeed};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::rules::{self, arm, over, proved};
 
 /// Number of messages of 4 KiB, each of which is checked.
@@ -24,11 +22,12 @@ const RULES: [(&str, &str); 6] = [
     ("bytes_of_packets_may_have_any_order", "disorder function=b seed=5"),
 ];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = RULES.map(|(name, rule)| Case::new(name, move |pair| goes_on(pair, rule)));
     let mut daemon = rules::arguments();
     daemon.extend(["--fabric", "wire"].map(str::to_owned));
-    harness::main(Options { daemon, ..Options::default() }, cases.into())
+    Ok(Suite::new(Options { daemon, ..Options::default() }, cases.into()))
 }
 
 /// Programs find all bytes right although a rule hits packets between them.

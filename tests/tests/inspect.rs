@@ -2,7 +2,6 @@
 //! files in debugfs.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -14,13 +13,14 @@ use vrnic_tests::commands::{
     LONG_TIMEOUT, SHORT_TIMEOUT, both, settles, stop, stop_all, transfer, works,
 };
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use zerocopy::FromBytes;
 
 /// The driver's folder in debugfs, as shell words.
 const FILES: &str = "/sys/kernel/debug/vrnic-*";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("rdma_dev_and_link", device),
         Case::new("rdma_res_has_driver_details", details),
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Case::new("debugfs_while_objects_come_and_go", churn),
         Case::new("debugfs_while_the_adapter_goes", removal),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// A guest may not set rules for faults, unless the operator permits it.

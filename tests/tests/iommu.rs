@@ -1,8 +1,6 @@
 //! Guests whose adapters access memory through an IOMMU: Intel's in guest a, virtio-iommu in guest
 //! b.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::iommu::Iommu;
@@ -10,12 +8,13 @@ use vrnic_qemu::modules::VIRTIO_IOMMU;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, succeed, transfer, works};
 use vrnic_tests::conformance::{between, run};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// Messages of 64 MiB, each byte of which is checked.
 const LARGE: &str = "--only data/write/64MiB";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("strict", |pair| translated(pair, "DMA")),
         Case::new("regions_come_and_go_under_traffic", regions),
@@ -24,7 +23,7 @@ fn main() -> ExitCode {
     ];
     let iommus = [Some(Iommu::Intel), Some(Iommu::Virtio)];
     let options = Options { iommus, module: false, ..Options::default() };
-    harness::main_with_modules(&[VIRTIO_IOMMU], options, cases)
+    Suite::with_modules(&[VIRTIO_IOMMU], options, cases)
 }
 
 /// The adapters work with a type of translation of the kernel.

@@ -1,15 +1,13 @@
 //! The kernel's iSCSI target in guest b, a disk in a file, and the initiator `vrnic_kiscsi`
 //! (`driver/tests/kiscsi`) in guest a, whose adapter moves the data.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said, settles};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::rules::{self, fault, hits};
 use vrnic_tests::storage::ext4;
@@ -36,7 +34,8 @@ const FAULTS: [&str; 3] = ["drop", "duplicate", "reorder"];
 /// Parameters of the initiator that ask for digests.
 const DIGESTS: &str = "header_digest=1 data_digest=1";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let case = |name: &'static str, run: fn(&Pair) -> Result<()>| {
         Case::new(name, move |pair: &mut Pair| leaves_nothing(pair, run))
     };
@@ -56,7 +55,7 @@ fn main() -> ExitCode {
     names.dedup();
     let options =
         Options { personality: Transport::Iwarp, daemon: rules::arguments(), ..Options::default() };
-    harness::main_with_modules(&names, options, cases)
+    Suite::with_modules(&names, options, cases)
 }
 
 /// Runs a case, which must leave no objects.

@@ -2,7 +2,6 @@
 //! gateway is a network namespace with a TAP device for each guest's daemon. Skipped where
 //! namespaces cannot be made.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -11,16 +10,17 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Host, Options, Pair};
 use vrnic_testdriver::namespace::Namespace;
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, listens, settles, stop};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// The addresses of a guest and of the gateway in its network, by the number of the guest.
 fn addresses(guest: u8) -> (String, String) {
     (format!("10.8.{guest}.1"), format!("10.8.{guest}.254"))
 }
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let Some(gateway) = gateway() else {
-        return harness::skipped("connections_go_on_when_macs_change");
+        return Ok(Suite::skipped("connections_go_on_when_macs_change"));
     };
     let gateway = Arc::new(gateway);
     let hosts = (0..2).map(|number| Host {
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         case("the_next_hop_is_another_gateway", rerouted),
         case("the_mac_of_a_guest_changes", moved),
     ];
-    harness::main(Options { personality: Transport::Iwarp, hosts, ..Options::default() }, cases)
+    Ok(Suite::new(Options { personality: Transport::Iwarp, hosts, ..Options::default() }, cases))
 }
 
 /// Returns the gateway.

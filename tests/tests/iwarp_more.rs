@@ -1,12 +1,10 @@
 //! More programs over iWARP than in `iwarp`, and many connections.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, settles, stop};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// Commands of the server. The client runs the same command with `-s ADDRESS`.
 const TALKERS: [&str; 4] =
@@ -23,7 +21,8 @@ const PERFTEST: [&str; 4] = [
     "ib_write_bw -R -s 8388608 -n 5",
 ];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let mut cases = Vec::new();
     for command in TALKERS {
         let run = move |pair: &mut Pair| talk(pair, command, "-s");
@@ -39,7 +38,7 @@ fn main() -> ExitCode {
     cases.push(Case::new("MTU 9000", large));
     cases.push(Case::new("50_clients_at_once", at_once));
     cases.push(Case::new("1000_connections", thousand));
-    harness::main(Options { personality: Transport::Iwarp, ..Options::default() }, cases)
+    Ok(Suite::new(Options { personality: Transport::Iwarp, ..Options::default() }, cases))
 }
 
 /// Runs a server in guest b, and the same command with more options in guest a.

@@ -1,15 +1,14 @@
 //! iWARP adapters with few QPs, so that a QP number is used again at once.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, listens, stop};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let daemon = ["--limit", "qp=3"].map(str::to_owned).to_vec();
     let personality = Transport::Iwarp;
     let options = Options { personality, cpus: 2, daemon, ..Options::default() };
@@ -17,7 +16,7 @@ fn main() -> ExitCode {
         Case::new("numbers_of_queue_pairs_are_used_again_at_once", |pair| again(pair)),
         Case::new("ranges_of_queue_pairs_with_such_numbers", |pair| ranges(pair)),
     ];
-    harness::main(options, cases)
+    Ok(Suite::new(options, cases))
 }
 
 /// The end of a QP does not free the address range of another QP that has got its number.

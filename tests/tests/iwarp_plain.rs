@@ -1,12 +1,10 @@
 //! iWARP connections without CRCs: between two daemons, and with siw, which does not ask for CRCs.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::connect;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::siw;
 
 /// A server, and a client that also gets the server's address.
@@ -17,14 +15,9 @@ const TOOLS: [(&str, &str); 4] = [
     ("ib_read_bw -R -F -n 200", "ib_read_bw -R -F -n 200"),
 ];
 
-fn main() -> ExitCode {
-    let files = match siw::file() {
-        Ok(file) => Vec::from_iter(file),
-        Err(error) => {
-            eprintln!("{error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
+    let files = Vec::from_iter(siw::file()?);
     let mut cases = vec![Case::new("between_daemons", |pair: &mut Pair| {
         TOOLS.into_iter().try_for_each(|tool| run(pair, tool, false))
     })];
@@ -41,7 +34,7 @@ fn main() -> ExitCode {
     }
     let daemon = ["--mpa-crc", "asked"].map(str::to_owned).to_vec();
     let personality = Transport::Iwarp;
-    harness::main(Options { personality, apart: true, files, daemon, ..Options::default() }, cases)
+    Ok(Suite::new(Options { personality, apart: true, files, daemon, ..Options::default() }, cases))
 }
 
 /// Runs a tool with its server in guest b, or in guest a.

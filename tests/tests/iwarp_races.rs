@@ -1,17 +1,16 @@
 //! iWARP connections that many threads begin and end, in guests with two processors: everything
 //! ends, no objects are left, and the driver can be unbound afterwards.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, listens, said, settles, stop};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("queue_pairs_that_several_threads_connect_and_destroy", |pair| {
             connects(pair, &pair.a, 1)
@@ -21,7 +20,7 @@ fn main() -> ExitCode {
         Case::new("listeners_that_end_under_their_connections", listeners),
     ];
     let options = Options { personality: Transport::Iwarp, cpus: 2, ..Options::default() };
-    harness::main(options, cases)
+    Ok(Suite::new(options, cases))
 }
 
 /// Threads of `client` connect and destroy QPs. The server is in guest b. For each connection, the

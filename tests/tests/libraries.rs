@@ -4,13 +4,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{PINGPONG, SHORT_TIMEOUT, both, both_xsrq};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::script::succeed;
 
 /// The programs, in the distributions' folder of programs.
@@ -32,18 +32,12 @@ const WHEEL_IN: &str = "debian-trixie";
 /// The folder of the files in guests.
 const HERE: &str = "/lab";
 
-fn main() -> ExitCode {
-    match cases() {
-        Ok((tree, cases)) => {
-            let options =
-                Options { tree: Some(tree.path().to_owned()), memory: 2048, ..Options::default() };
-            harness::main(options, cases)
-        }
-        Err(error) => {
-            eprintln!("error: {error:#}; scripts/test layouts fetches the libraries");
-            ExitCode::FAILURE
-        }
-    }
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
+    let (tree, cases) = cases().context("scripts/test layouts fetches the libraries")?;
+    let options =
+        Options { tree: Some(tree.path().to_owned()), memory: 2048, ..Options::default() };
+    Ok(Suite::new(options, cases).keeping(tree))
 }
 
 /// Returns a folder with the files for guests, and the cases.

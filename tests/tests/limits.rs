@@ -1,20 +1,19 @@
 //! An adapter with limits for few objects: programs can create as many as it reports, and then get
 //! a clear error. The limits, and the ceiling of what a function sends, change while it is in use.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{SHORT_TIMEOUT, both, said, settles, stop, works};
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::rules;
 
 /// Arguments of the daemon.
 const LIMITS: [(&str, u32); 5] = [("pd", 40), ("cq", 60), ("srq", 30), ("qp", 50), ("mr", 70)];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let mut daemon = rules::arguments();
     daemon
         .extend(LIMITS.iter().flat_map(|(name, n)| ["--limit".to_owned(), format!("{name}={n}")]));
@@ -28,7 +27,7 @@ fn main() -> ExitCode {
         Case::new("a_ceiling_holds", ceiling),
         Case::new("still_works", |pair| works(pair)),
     ];
-    harness::main(Options { daemon, ..Options::default() }, cases)
+    Ok(Suite::new(Options { daemon, ..Options::default() }, cases))
 }
 
 fn limits(pair: &mut Pair) -> Result<()> {

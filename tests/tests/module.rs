@@ -1,7 +1,6 @@
 //! Loading and unloading the kernel module, idle and in use.
 
 use std::net::Ipv4Addr;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
@@ -12,7 +11,7 @@ use vrnic_tests::commands::{
     reload, said, serve, settles, stop, stop_all, transfer, watch, works,
 };
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::health;
 use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
@@ -21,7 +20,8 @@ use vrnic_tests::shell::Shell;
 /// pattern, check the bytes around it, and notice uses of freed memory.
 const DEBUGGED: &str = "init_on_alloc=0 slub_debug=FZP";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("verbs_with_poisoned_memory", poisoned),
         Case::new("20_rounds_of_rmmod_and_insmod", rounds),
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     ];
     let daemon = vec!["--log".to_owned(), "debug".to_owned()];
     let kernel = DEBUGGED.to_owned();
-    harness::main(Options { daemon, kernel, ..Options::default() }, cases)
+    Ok(Suite::new(Options { daemon, kernel, ..Options::default() }, cases))
 }
 
 /// Verbs that return structs of the kernel, and verbs with handles of objects. They must neither

@@ -2,19 +2,18 @@
 //! and `nvme-rdma` (guest a). These are storage clients that use kernel QPs, fast registration, and
 //! invalidation for each command.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{
     LONG_TIMEOUT, PCI, SHORT_TIMEOUT, counter, recovers, registration, works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::storage::{
     DISK, attach, attach_in_turn, detach, ext4, with_shared_receives, write_and_read,
 };
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("blocks", blocks),
         Case::new("blocks_by_shared_receives", |pair| with_shared_receives(pair, blocks)),
@@ -24,7 +23,7 @@ fn main() -> ExitCode {
         Case::new("target_driver_removed_in_use", target_removed),
         Case::new("adapter_reset_under_the_initiator", initiator_reset),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// Written data is on the target's disk, and is read back with fast registration.

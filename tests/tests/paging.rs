@@ -1,7 +1,6 @@
 //! Regions that are registered on demand, whose pages the kernel takes away while messages move
 //! (`tests/programs/paging.c`). rdma-core's own tests are in `ci/ports/pyverbs`.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +9,7 @@ use vrnic_qemu::pair::{Options, Pair, load_module, ready};
 use vrnic_tests::commands::{
     LONG_TIMEOUT, PCI, SHORT_TIMEOUT, recovers, registration, settles, works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::rules::{self, arm, over};
 
@@ -35,7 +34,8 @@ const CASES: [&str; 12] = [
     "counted",
 ];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let case = |name: &'static str| Case::new(name, move |pair: &mut Pair| program(pair, name));
     let mut cases: Vec<Case> = CASES.into_iter().map(case).collect();
     cases.push(Case::new("swapped", |pair| swapped(pair)));
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     cases.push(Case::new("an_adapter_that_keeps_pages_is_reset", kept));
     cases.push(Case::new("still_works", |pair| works(pair)));
     cases.push(Case::ruinous("a_stopped_daemon_delays_the_kernel_briefly", pressed));
-    harness::main(Options { daemon: rules::arguments(), ..Options::default() }, cases)
+    Ok(Suite::new(Options { daemon: rules::arguments(), ..Options::default() }, cases))
 }
 
 /// Calls `run`, which must leave no object.

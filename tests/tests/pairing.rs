@@ -1,7 +1,6 @@
 //! The port is paired with the network card that has its MAC, even if other network devices have
 //! the same address. No user of the network has to wait for the pairing.
 
-use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -14,12 +13,13 @@ use vrnic_tests::commands::{
     LONG_TIMEOUT, SHORT_TIMEOUT, counter, link_is, netdev_up, pingpong, receives, reload, said,
     settles, stop, works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// Kernel modules of devices that inherit addresses, and of a device to make them on.
 const MODULES: [&str; 3] = ["dummy", "macvlan", "ipvlan"];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("devices_on_top_of_the_card", stacked),
         Case::new("devices_of_an_unprivileged_user", unprivileged),
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Case::new("nobody_waits_for_the_daemon", stalled),
         Case::new("a_lost_port_is_one_event", died),
     ];
-    harness::main_with_modules(&MODULES, Options { twins: true, ..Options::default() }, cases)
+    Suite::with_modules(&MODULES, Options { twins: true, ..Options::default() }, cases)
 }
 
 /// A transfer from a to b, whose data the programs check.

@@ -1,13 +1,12 @@
 //! Each perftest tool and variant runs, and its figures are plausible.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, bail, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::perftest::{Case as Run, Figure, SET};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = SET
         .iter()
         .map(|run| {
@@ -15,7 +14,7 @@ fn main() -> ExitCode {
             Case::new(name.trim().to_owned(), move |pair: &mut Pair| once(pair, run))
         })
         .collect();
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 fn once(pair: &mut Pair, run: &Run) -> Result<()> {

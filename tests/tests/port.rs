@@ -1,7 +1,6 @@
 //! The port: its attributes, its state, which is the state of the network device, and the events
 //! that programs get.
 
-use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,12 +11,13 @@ use vrnic_tests::commands::{
     netdev_up, pingpong, receives, said, serve, settles, stop, stop_all, transfer, watch, works,
 };
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// The folder of the RDMA device in sysfs.
 const DEVICE: &str = "/sys/class/infiniband/*";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("guids_and_version", identity),
         Case::new("rate_and_tables", tables),
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Case::new("a_port_that_is_down_drops_datagrams", dropped),
         Case::new("removal_under_open_programs", removal),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// GUIDs are made from the MAC (EUI-64), the firmware version is a version, and the guests have

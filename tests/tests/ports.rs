@@ -5,25 +5,20 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use libtest_mimic::Trial;
-use vrnic_tests::script::{self, succeed, top};
+use vrnic_tests::harness::{Case, Suite};
+use vrnic_tests::script::{succeed, top};
 
-fn main() -> ExitCode {
-    match cases() {
-        Ok(cases) => script::main(cases),
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
+    cases().map(Suite::alone)
 }
 
 /// Returns a case for each script of ci/ports.
-fn cases() -> Result<Vec<Trial>> {
+fn cases() -> Result<Vec<Case>> {
     let folder = top()?.join("ci/ports");
     let mut found = Vec::new();
     for entry in fs::read_dir(&folder).context("there is no folder ci/ports")? {
@@ -38,7 +33,7 @@ fn cases() -> Result<Vec<Trial>> {
 }
 
 /// Returns the case of a script. It prints the script's output and how long the script took.
-fn case(script: PathBuf) -> Result<Trial> {
+fn case(script: PathBuf) -> Result<Case> {
     let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let by_name_only = fs::read_to_string(&script)?.contains("\n# By name only: ");
     let title = name.clone();
@@ -48,5 +43,5 @@ fn case(script: PathBuf) -> Result<Trial> {
         println!("{said}port {title}: passed after {} s", start.elapsed().as_secs());
         Ok(())
     };
-    Ok(Trial::test(name, run).with_ignored_flag(by_name_only))
+    Ok(Case::alone(name, run).by_name_only(by_name_only))
 }

@@ -1,7 +1,6 @@
 //! Processes that are killed while they have objects of all kinds, in use or half created. No
 //! object is left in the kernel's RDMA core, in the driver or in the adapter.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +11,7 @@ use vrnic_tests::commands::{
     Ends, LONG_TIMEOUT, PCI, SHORT_TIMEOUT, held, link_is, listens, said, settles, stop, works,
 };
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 
 /// Time limit for a thousand processes. They took two minutes with two processors of 2.6 GHz for
@@ -23,7 +22,8 @@ const MAKING: u32 = 120;
 /// KiB by which the kernel's own memory may grow in the test: less than 64 bytes for each object.
 const SLACK: i64 = 1024;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("killed_with_thousands_of_objects", thousands),
         Case::new("1000_killed_in_turn", |pair| crowd(pair, "--processes 1000")),
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Case::new("out_of_memory", starved),
         Case::new("still_works", |pair| works(pair)),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// Returns a process that has this number of objects.

@@ -2,7 +2,6 @@
 //! not affect each other.
 
 use std::net::Ipv4Addr;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -13,7 +12,7 @@ use vrnic_tests::commands::{
     Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, said, settles, stop,
 };
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::kverbs;
 use vrnic_tests::rails::{Rail, Session};
 
@@ -27,7 +26,8 @@ const PORT: u16 = 18520;
 const BONDING: [&str; 2] = ["tls", "bonding"];
 const PINGPONG: &str = "ibv_rc_pingpong -g 1 -c -n 500";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("each_has_its_own_netdev_and_addresses", identity),
         Case::new("traffic_stays_on_its_device", apart),
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Case::new("a_guest_boots_anew", |pair| pair.reboot_b().and_then(|()| work(pair))),
         Case::new("the_module_goes_under_traffic_of_both", unloaded),
     ];
-    harness::main_with_modules(&BONDING, Options { adapters: RAILS, ..Options::default() }, cases)
+    Suite::with_modules(&BONDING, Options { adapters: RAILS, ..Options::default() }, cases)
 }
 
 /// Checks that both rails can carry data, whose content is checked, between the guests.

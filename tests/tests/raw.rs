@@ -3,14 +3,13 @@
 //! rest (its group `raw`).
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, said, settles, stop};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 
 /// Bytes of the header of a pcap file, and of that of a record.
@@ -22,7 +21,8 @@ const SNIFFED: &str = "/tmp/sniffed.pcap";
 /// The folder with test programs of libpcap (`scripts/test raw` builds them).
 const LIBPCAP: &str = "VRNIC_CAPTURE";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let perftest = |name: &'static str, command: &'static str, alone: bool| {
         let name = format!("perftest, {name}");
         Case::new(name, move |pair: &mut Pair| {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if tree.is_some() {
         cases.push(Case::new("libpcap", |pair| leaves_nothing(pair, libpcap)));
     }
-    harness::main(Options { tree, ..Options::default() }, cases)
+    Ok(Suite::new(Options { tree, ..Options::default() }, cases))
 }
 
 /// Runs a case, which must leave no objects.

@@ -5,11 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use libtest_mimic::Trial;
 use tempfile::TempDir;
 use vrnic_qemu::accel::Accel;
 use vrnic_qemu::agent::Agent;
@@ -18,7 +17,8 @@ use vrnic_qemu::overlay::{Contents, write_initramfs};
 use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::with_sound_clocks;
 use vrnic_qemu::process::Killed;
-use vrnic_tests::script::{self, archive, base_root, succeed, top};
+use vrnic_tests::harness::{Case, Suite};
+use vrnic_tests::script::{archive, base_root, succeed, top};
 
 /// Time limit of a guest that boots.
 const BOOT: Duration = Duration::from_secs(180);
@@ -28,16 +28,17 @@ const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The documents whose blocks are commands.
 const DOCUMENTS: [&str; 3] = ["README.md", "docs/ci.md", "docs/first-job.md"];
 
-fn main() -> ExitCode {
-    script::main(vec![
-        Trial::test("every_block_is_run", || Ok(every_block()?)),
-        Trial::test("packages", || Ok(packages()?)),
-        Trial::test("scripts_run", || Ok(scripts_run()?)),
-        Trial::test("your_own_vm", || Ok(own_vm()?)),
-        Trial::test("scripts_lab", || Ok(labs()?)),
-        Trial::test("first_job", || Ok(first_job()?)),
-        Trial::test("ports", || Ok(ports()?)),
-    ])
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
+    Ok(Suite::alone(vec![
+        Case::alone("every_block_is_run", every_block),
+        Case::alone("packages", packages),
+        Case::alone("scripts_run", scripts_run),
+        Case::alone("your_own_vm", own_vm),
+        Case::alone("scripts_lab", labs),
+        Case::alone("first_job", first_job),
+        Case::alone("ports", ports),
+    ]))
 }
 
 /// Returns the blocks of code of a document that are commands.
@@ -113,7 +114,7 @@ fn scripts_run() -> Result<()> {
     for block in beginning("scripts/run")? {
         let block = block.replace("scripts/test ", "scripts/test --help ");
         let said = with_figures(|| shell(&block, &top()?))?;
-        for text in ["ib_write_bw", "ib_send_lat", "Style, the crates' own tests"] {
+        for text in ["ib_write_bw", "ib_send_lat", "Formats, lints, the tests of all crates"] {
             ensure!(said.contains(text), "no {text}:\n{said}");
         }
     }

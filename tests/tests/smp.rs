@@ -1,17 +1,16 @@
 //! Guests with two processors: two completion vectors, and programs and interrupts that really run
 //! at the same time.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said, serve, works};
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::kverbs;
 use vrnic_tests::object_counts::ObjectCounts;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let mut cases = vec![
         Case::new("a_vector_for_each_processor", vectors),
         Case::new("threads_share_a_context", threads),
@@ -33,7 +32,7 @@ fn main() -> ExitCode {
     // This must be the last case: kernel clients free keys, and `hostile` guesses keys that were
     // never allocated.
     cases.push(Case::new("one_completion_handler_at_a_time", handlers));
-    harness::main(Options { cpus: 2, memory: 2048, ..Options::default() }, cases)
+    Ok(Suite::new(Options { cpus: 2, memory: 2048, ..Options::default() }, cases))
 }
 
 /// The device offers as many completion vectors as there are processors.

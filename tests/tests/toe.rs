@@ -1,15 +1,13 @@
 //! TCP connections that the adapter runs for programs (TOE), with the other guest's kernel as the
 //! peer: the example `provider/examples/echo.c` is the server, `tests/programs/tcp.c` the client.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{COUNTERS, LONG_TIMEOUT, SHORT_TIMEOUT, said, settles, stop};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::rules::{self, fault, hits};
 
@@ -25,7 +23,8 @@ const NETEM: [&str; 1] = ["sch_netem"];
 /// Fault rules of the daemon for packets of the adapter.
 const FAULTS: [&str; 3] = ["drop", "duplicate", "reorder"];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let echo = |name: &'static str, options: &'static str, bytes: u32, close: &'static str| {
         Case::new(name, move |pair: &mut Pair| {
             leaves_nothing(pair, |pair| echoes(pair, options, bytes, close))
@@ -63,18 +62,12 @@ fn main() -> ExitCode {
         Case::new("sockets_whose_connection_was_taken", |pair| leaves_nothing(pair, taken)),
         Case::new("nobody_waits_for_a_socket_while_the_daemon_is_stopped", stopped),
     ];
-    let files = match modules::files(&NETEM) {
-        Ok(files) => files,
-        Err(error) => {
-            eprintln!("{error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let files = modules::files(&NETEM)?;
     let daemon = rules::arguments();
-    harness::main(
+    Ok(Suite::new(
         Options { personality: Transport::Iwarp, files, daemon, ..Options::default() },
         cases,
-    )
+    ))
 }
 
 /// Runs a case, which must leave no objects.

@@ -1,7 +1,5 @@
 //! The usual tools show a device as they expect it.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
@@ -9,9 +7,10 @@ use vrnic_tests::commands::{
     Ends, LONG_TIMEOUT, PINGPONG, SHORT_TIMEOUT, both, both_xsrq, link_is, netdev_up, said, serve,
     settles, stop, works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("ibv_devinfo", devinfo),
         Case::new("other_release_of_libibverbs", other_release),
@@ -44,7 +43,7 @@ fn main() -> ExitCode {
         Case::new("poster_without_verbs", |pair| posts_alone(pair, "guest", "program")),
         Case::new("poster_without_verbs_in_device", |pair| posts_alone(pair, "device", "adapter")),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 /// `ibv_devinfo -v` shows the device that the adapter's data sheet describes.

@@ -1,13 +1,12 @@
 //! Runs all of vrnic-verify, group by group, with send queues in guest memory and in device memory.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, said};
 use vrnic_tests::conformance::run;
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// Groups of cases that run twice: with send queues in guest memory, and in device memory.
 const GROUPS: &[&str] = &["data", "inline", "order", "stress", "hostile"];
@@ -51,7 +50,8 @@ const ANY_PLACE: [&str; 30] = [
 const EXTENDED: [&str; 9] =
     ["data", "inline", "queues", "credits", "atomics", "windows", "datagrams", "raw", "xrc"];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let mut cases = vec![Case::new("groups_are_complete", groups_are_complete)];
     for sq in ["guest", "device"] {
         let more = if sq == "device" { &ANY_PLACE[..] } else { &[] };
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
     cases.push(Case::new("1_GiB_messages", |pair| run(pair, "--huge --only 1GiB", "guest")));
     // Memory for a buffer of 1 GiB, and for the rest.
-    harness::main(Options { memory: 2560, ..Options::default() }, cases)
+    Ok(Suite::new(Options { memory: 2560, ..Options::default() }, cases))
 }
 
 /// A plugin of another version, whose commands to the kernel and answers have other lengths, works

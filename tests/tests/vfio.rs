@@ -4,8 +4,6 @@
 //! the daemon, as memory of a graphics processor would be, and one whose BAR QEMU emulates, and
 //! reads and writes for the daemon by messages.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::iommu::Iommu;
@@ -15,7 +13,7 @@ use vrnic_tests::commands::{
     LONG_TIMEOUT, PCI, SHORT_TIMEOUT, hears_fatal, recovers, registration, settles, stop, watch,
     works,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{self, Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 use vrnic_tests::rules;
 
@@ -28,7 +26,8 @@ const DEVICES: [(&str, bool); 2] = [("0x1af4:0x1110", false), ("0x1b36:0x0010", 
 /// The ways in which VFIO takes a BAR back.
 const ENDINGS: [&str; 3] = ["reset", "memory", "close"];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let mut cases = vec![
         Case::new("memory_of_another_device_is_used_and_revoked", |pair| uses(pair, "identity")),
         Case::new("memory_of_another_device_behind_the_iommu", |pair| uses(pair, "DMA")),
@@ -47,7 +46,7 @@ fn main() -> ExitCode {
         daemon,
         ..Options::default()
     };
-    harness::main_with_modules(&modules::VFIO, options, cases)
+    Suite::with_modules(&modules::VFIO, options, cases)
 }
 
 /// Loads the drivers, with this type of translation of guest a's adapter, and gives the devices to

@@ -1,21 +1,20 @@
 //! RDMA on VLANs: the port has the addresses of the network device's VLANs, and uses them for
 //! connections, datagrams and groups, as it uses its own.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, said, settles, works};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// 8021q and the modules that it needs.
 const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 /// The VLANs, each with the network 10.9.N.0/24 and fdN::/64.
 const VLANS: [u16; 2] = [5, 6];
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("addresses_appear", appear),
         Case::new("connections", |pair| {
@@ -28,7 +27,7 @@ fn main() -> ExitCode {
         Case::new("beside_the_untagged_network", |pair| works(pair)),
         Case::new("addresses_go", go),
     ];
-    harness::main_with_modules(&MODULES, Options::default(), cases)
+    Ok(Suite::with_modules(&MODULES, Options::default(), cases)?.changing_guests())
 }
 
 /// Waits until the number of GIDs of a VLAN's network device meets a condition.

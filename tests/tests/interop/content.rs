@@ -6,9 +6,9 @@ use vrnic_tests::conformance::between;
 use vrnic_tests::harness::Case;
 use vrnic_tests::object_counts::ObjectCounts;
 
-use crate::both_ways;
-use crate::ends::Way;
-use crate::network::{set_mtu, with_losses};
+use super::both_ways;
+use super::ends::Way;
+use super::network::{set_mtu, with_losses};
 
 /// Groups of its cases. Messages of 64 MiB take too long with rxe.
 const GROUPS: &[&str] = &[

@@ -7,9 +7,9 @@ use vrnic_qemu::pair::Pair;
 use vrnic_qemu::perftest::{Case as Run, between, case, with_sound_clocks};
 use vrnic_tests::harness::Case;
 
-use crate::both_ways;
-use crate::ends::Way;
-use crate::network::{more_addresses, set_mtu, with_losses};
+use super::both_ways;
+use super::ends::Way;
+use super::network::{more_addresses, set_mtu, with_losses};
 
 /// Time limit of a perftest. The software device is slow under TCG.
 const TIMEOUT: Duration = Duration::from_secs(90);

@@ -5,9 +5,9 @@ use vrnic_qemu::pair::Pair;
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, said, settles};
 use vrnic_tests::harness::Case;
 
-use crate::both_ways;
-use crate::ends::Way;
-use crate::network::{macvlan, more_addresses, set_mtu, with_losses};
+use super::both_ways;
+use super::ends::Way;
+use super::network::{macvlan, more_addresses, set_mtu, with_losses};
 
 /// Name, network, server and client. ADDRESS is replaced by the server's address in the network.
 /// The first four programs check what they receive.

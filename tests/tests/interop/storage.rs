@@ -6,9 +6,9 @@ use vrnic_tests::commands::counter;
 use vrnic_tests::harness::Case;
 use vrnic_tests::storage::{attach, detach, write_and_read};
 
-use crate::both_ways;
-use crate::ends::Way;
-use crate::network::{set_mtu, with_losses};
+use super::both_ways;
+use super::ends::Way;
+use super::network::{set_mtu, with_losses};
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

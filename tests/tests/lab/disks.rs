@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::paths::Paths;
 use vrnic_tests::script::{said, succeed, top, with_figures};
 
-use crate::lab;
+use super::lab;
 
 /// The place in bytes of the partition.
 const PARTITION: u64 = 1 << 20;

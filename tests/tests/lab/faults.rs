@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Result, ensure};
 use vrnic_tests::script::{said, top};
 
-use crate::lab;
+use super::lab;
 
 const WRITES: [&str; 4] = ["--memory", "512M", "--peer", "ib_write_bw -D 8"];
 

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vrnic_tests::script::{run, said, top};
 
-use crate::{command, lab};
+use super::{command, lab};
 
 /// Time limit for an output that is waited for. It allows for a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(240);

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use anyhow::{Context, Result, ensure};
 use vrnic_tests::script::said;
 
-use crate::lab;
+use super::lab;
 
 /// Runs the script with options that it must refuse with a text.
 fn refuses(options: &[&str], why: &str) -> Result<()> {

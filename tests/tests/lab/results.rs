@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use vrnic_qemu::paths::Paths;
 use vrnic_tests::script::said;
 
-use crate::{command, lab};
+use super::{command, lab};
 
 /// Type of a block of pcapng that holds a packet.
 const PACKET: u32 = 6;

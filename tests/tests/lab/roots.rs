@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Result, ensure};
 use vrnic_tests::script::{archive, base_root, said, static_program, with_figures};
 
-use crate::lab;
+use super::lab;
 
 /// The configuration of the image.
 const CONFIG: &str = r#"{"architecture": "amd64", "os": "linux", "config": {

@@ -11,7 +11,7 @@ use vrnic_layouts::{BUILT_OPS, LAYOUTS, Layout};
 use vrnic_qemu::paths::Paths;
 use vrnic_tests::script::succeed;
 
-use crate::interface::Interface;
+use super::interface::Interface;
 
 /// Structs that the plugin only passes on.
 const PASSED_ON: [&str; 1] = ["ibv_port_attr"];

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use vrnic_tests::script::{succeed, top};
 
-use crate::{gather, items};
+use super::{gather, items};
 
 /// What the plugin uses of a release.
 pub(crate) struct Interface {

@@ -5,7 +5,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, listens, receives, settles, stop, works};
 
-use crate::packages::{apt, choose, install, need};
+use super::packages::{apt, choose, install, need};
 
 /// The packages that a guest with an adapter has, as patterns of dpkg and apt.
 const GUESTS: &str = "vrnic-guest 'vrnic-modules-*' ibverbs-provider-vrnic";

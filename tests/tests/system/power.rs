@@ -7,7 +7,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_tests::commands::{SHORT_TIMEOUT, works};
 
-use crate::packages::install;
+use super::packages::install;
 
 /// Time limit of a sleep.
 const WAKE: Duration = Duration::from_secs(120);

@@ -5,7 +5,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::commands::{SHORT_TIMEOUT, settles};
 
-use crate::packages::{apt, need};
+use super::packages::{apt, need};
 
 /// Returns the definition, as `vrnic` takes it, of a function of the daemon with this name and
 /// sockets in this folder.

@@ -1,7 +1,7 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
 //! comments, the files that documents name, the tables of modules, cycles between modules, the
 //! modules with `unsafe`, guards that are made too early, parameters that are tuples, and the
-//! suites that documents name.
+//! suites of whole-system tests.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | [`cycles`] | modules that use each other |
 //! | [`guards`] | guards that are made before the code knows whether they are needed |
 //! | [`parameters`] | parameters of functions that are tuple patterns |
-//! | [`suites`] | the suites of whole-system tests, as documents name them |
+//! | [`suites`] | the suites of whole-system tests: modules, rows, the table in docs/testing.md, the record |
 //! | [`unsafety`] | modules with `unsafe`, compared with the modules that the root names |
 
 mod cycles;
@@ -57,8 +57,13 @@ fn documents_name_files_that_exist() {
 }
 
 #[test]
-fn documents_name_the_suites() {
+fn suites_have_rows() {
     none_of(&suites::check(), "suites that are missing, or of which something else is said");
+}
+
+#[test]
+fn suites_have_run() {
+    none_of(&suites::forgotten(), "suites that .ci/record does not show to have run lately");
 }
 
 #[test]

@@ -15,23 +15,23 @@ mod power;
 mod service;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{SHORT_TIMEOUT, both, connect, settles, works};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 use packages::install;
 
 /// Time limit of all cases. Systems boot slowly under TCG, and each installation runs depmod.
 const LIMIT: Duration = Duration::from_secs(90 * 60);
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let Some(tree) = std::env::var_os("VRNIC_REPOSITORIES").map(PathBuf::from) else {
         let why = "VRNIC_REPOSITORIES names no folder; scripts/test system makes the repositories";
-        return harness::skipped(&format!("system: {why}"));
+        return Ok(Suite::skipped(why));
     };
     let cases = vec![
         Case::new("a_system_without_the_packages", bare),
@@ -46,11 +46,8 @@ fn main() -> ExitCode {
         Case::new("removal_and_purge_in_a_guest", changes::removal),
     ];
     let tree = Some(tree);
-    harness::main_within(
-        LIMIT,
-        Options { system: true, module: false, tree, ..Options::default() },
-        cases,
-    )
+    let options = Options { system: true, module: false, tree, ..Options::default() };
+    Ok(Suite::new(options, cases).within(LIMIT))
 }
 
 /// The image has neither the driver nor the plugin, and rdma-core finds no device.

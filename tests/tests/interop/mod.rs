@@ -17,11 +17,9 @@ mod managed;
 mod network;
 mod storage;
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 use ends::Way;
 
@@ -36,8 +34,9 @@ fn both_ways(
     })
 }
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = [figures::cases(), managed::cases(), content::cases(), storage::cases()];
     let cases = cases.into_iter().flatten().collect();
-    harness::main_with_modules(&network::MODULES, Options::default(), cases)
+    Ok(Suite::with_modules(&network::MODULES, Options::default(), cases)?.changing_guests())
 }

@@ -21,35 +21,28 @@ mod root;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use libtest_mimic::Trial;
-use vrnic_tests::script;
+use vrnic_tests::harness::{Case, Suite};
 
-use crate::root::Root;
+use self::root::Root;
 
 /// The folder of a distribution whose libibverbs is that of the headers.
 const BUILT: &str = "debian-trixie";
 /// The libibverbs of that distribution.
 const SYSTEM: &str = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1";
 
-fn main() -> ExitCode {
-    match cases() {
-        Ok(cases) => script::main(cases),
-        Err(error) => {
-            eprintln!("error: {error:#}; scripts/test layouts fetches the libraries");
-            ExitCode::FAILURE
-        }
-    }
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
+    cases().map(Suite::alone).context("scripts/test layouts fetches the libraries")
 }
 
-fn cases() -> Result<Vec<Trial>> {
+fn cases() -> Result<Vec<Case>> {
     let folder = std::env::var_os("VRNIC_LIBRARIES").context("VRNIC_LIBRARIES is not set")?;
     let folder = PathBuf::from(folder);
     let case = |name: String, run: fn(&Path, &str) -> Result<()>| {
         let (folder, argument) = (folder.clone(), name.clone());
-        Trial::test(name, move || Ok(run(&folder, &argument)?))
+        Case::alone(name, move || run(&folder, &argument))
     };
     let mut names = Vec::new();
     for entry in fs::read_dir(&folder)? {

@@ -13,14 +13,12 @@ mod programs;
 mod ranges;
 mod window;
 
-use std::process::ExitCode;
-
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, works};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{self, Case, Suite};
 use vrnic_tests::storage;
 
 /// MiB of a disk.
@@ -34,7 +32,8 @@ const BLOCKS: u64 = 128 << 10;
 /// Bytes of the window, which the kernel counts as memory of the same pool.
 const WINDOW: u64 = 2 << 20;
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let mut cases = vec![
         Case::new("the_kernel_has_the_device_memory", offered),
         Case::new("disk_of_a_target_without_its_ram", target),
@@ -77,7 +76,7 @@ fn main() -> ExitCode {
         daemon: vec!["--dma-messages".to_owned()],
         ..Options::default()
     };
-    harness::main_with_modules(&modules::NVME, options, cases)
+    Suite::with_modules(&modules::NVME, options, cases)
 }
 
 /// Reads a number of the adapter's peer-to-peer memory.

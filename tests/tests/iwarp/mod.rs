@@ -15,8 +15,6 @@ mod removal;
 mod sockets;
 mod storage;
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::guest::Guest;
@@ -26,10 +24,11 @@ use vrnic_tests::commands::{
     LONG_TIMEOUT, PCI, SHORT_TIMEOUT, connect, describes, hears_fatal, listens, netdev_up,
     recovers, registration, reload, said, settles, stop, watch,
 };
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{self, Case, Suite};
 use vrnic_tests::{places, rules};
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let (daemon, of_one_daemon) = match harness::over_packets() {
         true => (Vec::new(), Vec::new()),
         false => {
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
         sockets::cases(),
         removal::cases(),
     ];
-    harness::main_with_modules(
+    Suite::with_modules(
         &[&networks::MODULES[..], &networks::DUMMY, &places::MODULES, &sockets::MODULES].concat(),
         Options { personality: Transport::Iwarp, daemon, ..Options::default() },
         cases.into_iter().flatten().collect(),

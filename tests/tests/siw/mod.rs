@@ -9,14 +9,12 @@
 mod ends;
 mod network;
 
-use std::process::ExitCode;
-
 use anyhow::{Context, Result};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{SHORT_TIMEOUT, listens, stop};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::rules;
 use vrnic_tests::siw;
 use vrnic_tests::storage::{attach, detach, write_and_read};
@@ -48,24 +46,16 @@ const PERFTEST: [&str; 8] = [
 /// A test of perftest that runs only with its server on siw. The reason is in docs/iwarp.md.
 const SERVED_BY_SIW: &str = "ib_write_lat -R -F -n 200";
 
-fn main() -> ExitCode {
-    let files = match files() {
-        Ok(Some(files)) => files,
-        Ok(None) => {
-            return harness::skipped("siw: VRNIC_SIW names no module; scripts/test siw builds one");
-        }
-        Err(error) => {
-            eprintln!("{error:#}");
-            return ExitCode::FAILURE;
-        }
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
+    let Some(files) = files()? else {
+        return Ok(Suite::skipped("VRNIC_SIW names no module; scripts/test siw builds one"));
     };
     let daemon = rules::arguments();
     let last = Case::new("operations that siw does not know", unknown);
     let cases = [Server::Siw, Server::Vrnic].into_iter().flat_map(cases).chain([last]).collect();
-    harness::main(
-        Options { personality: Transport::Iwarp, files, daemon, ..Options::default() },
-        cases,
-    )
+    let options = Options { personality: Transport::Iwarp, files, daemon, ..Options::default() };
+    Ok(Suite::new(options, cases).changing_guests())
 }
 
 /// The names and contents of files for a guest.

@@ -19,40 +19,39 @@ mod results;
 mod roots;
 
 use std::fs;
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, Output};
 
 use anyhow::{Result, ensure};
-use libtest_mimic::Trial;
-use vrnic_tests::script::{self, run, said, top, with_figures};
+use vrnic_tests::harness::{Case, Suite};
+use vrnic_tests::script::{run, said, top, with_figures};
 
-fn main() -> ExitCode {
-    script::main(vec![
-        Trial::test("perftest_with_its_server_in_the_peer", || Ok(perftest()?)),
-        Trial::test("the_status_of_a_command_that_fails", || Ok(failure()?)),
-        Trial::test("a_guest_that_is_gone_leaves_its_logs", || Ok(gone()?)),
-        Trial::test("times_are_refused_without_kvm", || Ok(timing()?)),
-        Trial::test("packages_have_names_of_packages", || Ok(names()?)),
-        Trial::test("what_cannot_run_is_refused_before_a_guest_boots", || {
-            Ok(refused::before_boot()?)
-        }),
-        Trial::test("an_expression_that_is_none_is_refused", || Ok(refused::expressions()?)),
-        Trial::test("guests_have_the_examples", || Ok(examples()?)),
-        Trial::test("a_guest_alone_leaves_results", || Ok(results::alone()?)),
-        Trial::test("an_ended_run_saves_its_results", || Ok(results::ended()?)),
-        Trial::test("a_warning_of_a_kernel_fails_the_run", || Ok(results::warning()?)),
-        Trial::test("perftest_in_the_root_of_an_image", || Ok(roots::image()?)),
-        Trial::test("a_static_program_in_an_empty_root", || Ok(roots::folder()?)),
-        Trial::test("perftest_in_systems_of_a_disk", || Ok(disks::whole()?)),
-        Trial::test("a_disk_without_a_system", || Ok(disks::empty()?)),
-        Trial::test("faults_must_hit", || Ok(faults::must_hit()?)),
-        Trial::test("a_scenario_holds_or_fails", || Ok(faults::scenario()?)),
-        Trial::test("a_python_program_sets_faults", || Ok(faults::python()?)),
-        Trial::test("a_shell_in_a_terminal", || Ok(people::shell()?)),
-        Trial::test("guests_are_kept_beside_another_lab", || Ok(people::kept()?)),
-        Trial::test("a_network_outside_of_the_lab", || Ok(people::uplink()?)),
-        Trial::test("the_action_runs_perftest", || Ok(action::perftest()?)),
-        Trial::test("the_action_fails_as_its_command", || Ok(action::failure()?)),
-    ])
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
+    Ok(Suite::alone(vec![
+        Case::alone("perftest_with_its_server_in_the_peer", perftest),
+        Case::alone("the_status_of_a_command_that_fails", failure),
+        Case::alone("a_guest_that_is_gone_leaves_its_logs", gone),
+        Case::alone("times_are_refused_without_kvm", timing),
+        Case::alone("packages_have_names_of_packages", names),
+        Case::alone("what_cannot_run_is_refused_before_a_guest_boots", refused::before_boot),
+        Case::alone("an_expression_that_is_none_is_refused", refused::expressions),
+        Case::alone("guests_have_the_examples", examples),
+        Case::alone("a_guest_alone_leaves_results", results::alone),
+        Case::alone("an_ended_run_saves_its_results", results::ended),
+        Case::alone("a_warning_of_a_kernel_fails_the_run", results::warning),
+        Case::alone("perftest_in_the_root_of_an_image", roots::image),
+        Case::alone("a_static_program_in_an_empty_root", roots::folder),
+        Case::alone("perftest_in_systems_of_a_disk", disks::whole),
+        Case::alone("a_disk_without_a_system", disks::empty),
+        Case::alone("faults_must_hit", faults::must_hit),
+        Case::alone("a_scenario_holds_or_fails", faults::scenario),
+        Case::alone("a_python_program_sets_faults", faults::python),
+        Case::alone("a_shell_in_a_terminal", people::shell),
+        Case::alone("guests_are_kept_beside_another_lab", people::kept),
+        Case::alone("a_network_outside_of_the_lab", people::uplink),
+        Case::alone("the_action_runs_perftest", action::perftest),
+        Case::alone("the_action_fails_as_its_command", action::failure),
+    ]))
 }
 
 /// Returns the command with these options.

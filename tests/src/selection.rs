@@ -1,0 +1,109 @@
+//! What the arguments of the program of all suites select.
+//!
+//! `SUITE` selects a whole suite, `SUITE::CASE` one case, `--smoke` the smoke cases of
+//! `tests/suites.toml`, and `--only TEXT` the cases whose names contain the text. Without a name
+//! all suites are meant. Other options are those of any test program.
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Arguments;
+
+use crate::rows::List;
+
+/// The suites and cases to run.
+pub(crate) struct Selection {
+    smoke: bool,
+    only: Vec<String>,
+    /// Suites, and cases of them.
+    named: Vec<(String, Option<String>)>,
+    list: List,
+    /// The other options.
+    pub(crate) arguments: Arguments,
+}
+
+impl Selection {
+    /// Reads the arguments of this process. These suites exist.
+    pub(crate) fn from_args(suites: impl Iterator<Item = &'static str>) -> Result<Self> {
+        Self::of(std::env::args().skip(1), &suites.collect::<Vec<_>>())
+    }
+
+    fn of(mut arguments: impl Iterator<Item = String>, suites: &[&str]) -> Result<Self> {
+        let (mut smoke, mut only, mut named) = (false, Vec::new(), Vec::new());
+        let mut others = vec!["suites".to_owned()];
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--smoke" => smoke = true,
+                "--only" => only.push(arguments.next().context("--only needs a part of a name")?),
+                option if option.starts_with('-') => others.push(argument),
+                _ => named.push(match argument.split_once("::") {
+                    Some((suite, case)) => (suite.to_owned(), Some(case.to_owned())),
+                    None => (argument, None),
+                }),
+            }
+        }
+        let unknown = named.iter().find(|(suite, _)| !suites.contains(&suite.as_str()));
+        ensure!(unknown.is_none(), "there is no suite '{}'", unknown.map_or("", |(name, _)| name));
+        // One case at a time. With one thread, the trials run on the calling thread.
+        let arguments = Arguments { test_threads: Some(1), ..Arguments::from_iter(others) };
+        Ok(Self { smoke, only, named, list: List::read()?, arguments })
+    }
+
+    /// Returns whether cases of the suite may be selected.
+    pub(crate) fn has_suite(&self, suite: &str) -> bool {
+        let named = self.named.is_empty() || self.named.iter().any(|(name, _)| name == suite);
+        named && !(self.smoke && self.smoke_cases(suite).is_empty())
+    }
+
+    /// Returns whether this case is selected.
+    pub(crate) fn has(&self, suite: &str, case: &str) -> bool {
+        let fits = |(name, only): &(String, Option<String>)| {
+            name == suite && only.as_ref().is_none_or(|only| only == case)
+        };
+        (self.named.is_empty() || self.named.iter().any(fits))
+            && (self.only.is_empty() || self.only.iter().any(|part| case.contains(part)))
+            && (!self.smoke || self.smoke_cases(suite).iter().any(|name| name == case))
+    }
+
+    /// Returns a case that is selected by its whole name, and that a suite with these cases lacks.
+    pub(crate) fn unknown(&self, suite: &str, cases: &[&str]) -> Option<&str> {
+        let named = self.named.iter().filter(|(name, _)| name == suite);
+        let named = named.filter_map(|(_, case)| case.as_deref());
+        let smoke = self.smoke_cases(suite).iter().map(String::as_str).filter(|_| self.smoke);
+        named.chain(smoke).find(|case| !cases.contains(case))
+    }
+
+    fn smoke_cases(&self, suite: &str) -> &[String] {
+        self.list.row(suite).map_or(&[], |row| &row.smoke)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(arguments: &[&str]) -> Result<Selection> {
+        Selection::of(arguments.iter().map(|&word| word.to_owned()), &["tools", "cm"])
+    }
+
+    #[test]
+    fn names_select_suites_and_cases() -> Result<()> {
+        let chosen = selection(&["tools::rdma_res", "cm", "--list"])?;
+        assert!(chosen.has_suite("tools") && chosen.has_suite("cm") && !chosen.has_suite("nvme"));
+        assert!(chosen.has("tools", "rdma_res") && !chosen.has("tools", "rdma_link"));
+        assert!(chosen.has("cm", "rping") && chosen.arguments.list);
+        assert_eq!(chosen.unknown("tools", &["rdma_link"]), Some("rdma_res"));
+        assert!(selection(&["other"]).is_err() && selection(&["--only"]).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn parts_of_names_and_smoke_cases_are_selected() -> Result<()> {
+        let chosen = selection(&["--only", "res", "--only", "link"])?;
+        assert!(chosen.has("tools", "rdma_res") && chosen.has("tools", "rdma_link"));
+        assert!(!chosen.has("tools", "names"));
+        let chosen = selection(&["--smoke", "tools"])?;
+        let list = List::read()?;
+        let first = &list.row("tools").context("a row")?.smoke[0];
+        assert!(chosen.has("tools", first) && !chosen.has("tools", "no such case"));
+        Ok(())
+    }
+}
