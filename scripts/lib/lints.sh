@@ -7,6 +7,7 @@ format_module() {
 }
 
 # lint NAME: runs one of the checks of sources.
+# shellcheck disable=SC2034 # for scripts/test
 LINTS=("format" "format of the module" "lints" "lints of the suites" "lints of vrnic-verify for any device")
 lint() {
 	case $1 in

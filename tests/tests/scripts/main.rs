@@ -264,7 +264,7 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
-    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test"]
+    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test", "check"]
     {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
@@ -303,7 +303,20 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
         ensure!(!text.is_empty() && !text.contains("--help"), "{arguments:?}: {text}");
     }
     refuses("test", &["tools", "verfy"], "there is no suite 'verfy'")?;
-    refuses("test", &["--all", "ports/none"], "there is no script ci/ports/none")?;
+    refuses("test", &["ports/none"], "there is no script ci/ports/none")?;
+    for (arguments, part) in [
+        (&["tools::x", "verfy::x"][..], "there is no suite 'verfy'"),
+        (&["--all", "tools"], "--all takes no names"),
+        (&["--all", "--wire"], "exclude each other"),
+        (&["--only", "rping"], "need the name of a suite"),
+        (&["--repeat", "none", "cm"], "'none' is none"),
+        (&["cm", "--repeat"], "--repeat needs a value"),
+        (&["--debug", "--only", "x", "cm"], "--debug takes neither"),
+        (&["--junit", "/proc/none/file"], "cannot be written"),
+    ] {
+        refuses("test", arguments, part)?;
+    }
+    refuses("check", &["none"], "there is no crate 'none'")?;
     refuses("setup", &["--with", "minimal"], "needs packages")?;
     refuses("setup", &["--with", "large", "fio"], "needs an image")?;
     refuses("setup", &["--apps", "--force"], "takes one option")?;
@@ -385,7 +398,7 @@ fn a_module_for_another_kernel_says_so_when_it_is_installed() -> Result<()> {
 fn shellcheck_warns_of_nothing() -> Result<()> {
     let files = "cd scripts; scripts=$(grep -l -d skip '^#!.*bash' ../scripts/* ../ci/ports/*)
                  exec shellcheck -x -S warning -P SCRIPTDIR -P ../scripts $scripts lib/*.sh \
-                 ../ci/action.sh ../.ci/run ../packaging/dkms/dkms-build";
+                 ../ci/action.sh ../.ci/run ../.ci/suites ../packaging/dkms/dkms-build";
     if run(Command::new("shellcheck").arg("--version")).is_err() {
         eprintln!("skipped: there is no shellcheck");
         return Ok(());
