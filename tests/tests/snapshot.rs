@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 use vrnic_tests::commands::{SHORT_TIMEOUT, works};
-use vrnic_tests::harness::{self, Case};
+use vrnic_tests::harness::{Case, Suite};
 
 /// Maximum difference between the clocks of a guest and of this machine.
 const CLOCK: Duration = Duration::from_secs(10);
@@ -20,7 +20,8 @@ const PORT: u16 = 18517;
 /// A part of the parameters of the kernel of a guest of which a snapshot is made.
 const TEMPLATE: &str = "hostname=snapshot";
 
-fn main() -> ExitCode {
+/// Returns the suite.
+pub(crate) fn suite() -> Result<Suite> {
     let cases = vec![
         Case::new("the_guests_start_from_a_snapshot", |pair| {
             [&pair.a, &pair.b].into_iter().try_for_each(restored)
@@ -31,9 +32,9 @@ fn main() -> ExitCode {
             [&pair.a, &pair.b].into_iter().try_for_each(own)
         }),
         Case::new("rdma_between_them", |pair| works(pair)),
-        Case::new("a_guest_boots_if_its_snapshot_does_not_work", |_| damaged()),
+        Case::alone("a_guest_boots_if_its_snapshot_does_not_work", damaged),
     ];
-    harness::main(Options::default(), cases)
+    Ok(Suite::new(Options::default(), cases))
 }
 
 fn restored(guest: &Guest) -> Result<()> {

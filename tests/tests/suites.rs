@@ -42,6 +42,7 @@ mod raw;
 mod readme;
 mod siw;
 mod smp;
+mod snapshot;
 mod system;
 mod toe;
 mod tools;
@@ -55,6 +56,8 @@ use vrnic_tests::harness::{self, Entry};
 
 /// The suites, in the order in which they run.
 const SUITES: &[Entry] = &[
+    // The first one, because it compares the first connections of guests.
+    ("snapshot", snapshot::suite),
     ("tools", tools::suite),
     ("inspect", inspect::suite),
     ("cm", cm::suite),
