@@ -25,7 +25,7 @@ BUILD_SPACE=1300
 check_space() {
 	local cache=0 build=0 target=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}
 	[ -e "$VRNIC_TOOLROOT/etc/vrnic-complete" ] || cache=$CACHE_SPACE
-	[ -e "$target/release/vrnicd" ] || build=$BUILD_SPACE
+	[ -e "$VRNIC_BIN/vrnicd" ] || build=$BUILD_SPACE
 	if [ "$(disk_of "$VRNIC_CACHE")" = "$(disk_of "$target")" ]; then
 		check_room "$VRNIC_CACHE" $((cache + build)) "set VRNIC_CACHE"
 	else

@@ -159,7 +159,7 @@ fn a_disk_without_room_is_named() -> Result<()> {
         let text = format!(
             "df() {{ case $4 in *cache*) echo; echo one 1 1 {cache} ;; *) echo; echo two 1 1 {clone} ;; esac; }}
              mkdir -p \"$VRNIC_CACHE\"/cache; VRNIC_CACHE+=/cache; CARGO_TARGET_DIR='{}'
-             check_space; echo done",
+             VRNIC_BIN=$CARGO_TARGET_DIR/quick; check_space; echo done",
             target.display()
         );
         functions(&["checks"], &text, folder.path())
@@ -170,10 +170,10 @@ fn a_disk_without_room_is_named() -> Result<()> {
     ensure!(text.contains("/cache has") && text.lines().count() == 1, "{text}");
     let text = room(5000, 1299)?;
     ensure!(text.contains("1300 MiB") && text.contains("/target has 1299 MiB left"), "{text}");
-    fs::create_dir_all(target.join("release"))?;
-    fs::write(target.join("release/vrnicd"), "")?;
+    fs::create_dir_all(target.join("quick"))?;
+    fs::write(target.join("quick/vrnicd"), "")?;
     ensure!(room(5000, 0)? == "done\n");
-    let shared = "df() { echo; echo one 1 1 6299; }; CARGO_TARGET_DIR=/none; check_space";
+    let shared = "df() { echo; echo one 1 1 6299; }; CARGO_TARGET_DIR=/none VRNIC_BIN=/none/quick; check_space";
     let text = functions(&["checks"], shared, folder.path())?;
     ensure!(text.contains("needs 6300 MiB on the disk"), "{text}");
     Ok(())
@@ -264,8 +264,9 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
-    for name in ["setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test", "check"]
-    {
+    for name in [
+        "setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test", "check",
+    ] {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
             ensure!(text.lines().count() > 1, "{name}: {text}");
