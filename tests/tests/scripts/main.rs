@@ -353,6 +353,26 @@ fn packages_of_a_later_commit_are_an_upgrade() -> Result<()> {
     Ok(())
 }
 
+/// The last line says what was not checked.
+#[test]
+fn known_faults_that_were_not_checked_are_named_at_the_end() -> Result<()> {
+    let check = |fetch: &str| {
+        let text = format!(
+            "timeout() {{ shift; \"$@\"; }}\n\
+             cargo() {{ if [ \"$2\" = fetch ]; then {fetch}; else echo \"$*\"; fi; }}\ncheck_crates"
+        );
+        functions(&["deny"], &text, Path::new(NO_CACHE))
+    };
+    let said = check("true")?;
+    ensure!(said.contains("bans licenses sources advisories\n"), "{said}");
+    ensure!(!said.contains("NOT CHECKED"), "{said}");
+    let said = check("echo no network; false")?;
+    ensure!(said.contains("bans licenses sources\n") && said.contains("no network\n"), "{said}");
+    let last = said.lines().last().unwrap_or_default();
+    ensure!(last.contains("NOT CHECKED: known faults"), "{said}");
+    Ok(())
+}
+
 /// Lintian is installed if it must run, and its complaint ends the script.
 #[test]
 fn lintian_checks_packages_if_it_is_there_or_needed() -> Result<()> {
