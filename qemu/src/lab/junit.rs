@@ -1,93 +1,74 @@
 //! The results as JUnit's XML, which forges show as tests.
 
-use std::fmt::Write;
 use std::time::Duration;
 
-use crate::lab::results::Results;
+use anyhow::{Context, Result};
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-/// A test of the file.
-struct Case {
-    name: String,
-    took: Duration,
-    /// The failure, and the text about it.
-    failure: Option<(String, String)>,
-}
+use crate::lab::results::{Kernel, Ran, Results};
+
+/// The name of the file's only suite.
+const SUITE: &str = "vrnic lab";
 
 /// Returns the file: a test for each command, and one for the kernel of each guest.
-#[must_use]
-pub fn document(results: &Results) -> String {
+///
+/// # Errors
+/// If the XML cannot be written.
+pub fn document(results: &Results) -> Result<String> {
+    let mut suite = TestSuite::new(SUITE);
     let cases = cases(results);
-    let failures = cases.iter().filter(|case| case.failure.is_some()).count();
-    let time: Duration = cases.iter().map(|case| case.took).sum();
-    let (tests, time) = (cases.len(), time.as_secs_f64());
-    let mut text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"vrnic lab\" \
-         tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" time=\"{time:.3}\">\n"
-    );
-    for Case { name, took, failure } in &cases {
-        let (name, took) = (escaped(name), took.as_secs_f64());
-        text += &format!("    <testcase classname=\"lab\" name=\"{name}\" time=\"{took:.3}\"");
-        text += &match failure {
-            None => "/>\n".to_owned(),
-            Some((what, about)) => format!(
-                ">\n      <failure message=\"{}\">{}</failure>\n    </testcase>\n",
-                escaped(what),
-                escaped(about)
-            ),
-        };
-    }
-    text + "  </testsuite>\n</testsuites>\n"
+    suite.set_time(cases.iter().filter_map(|case| case.time).sum());
+    suite.add_test_cases(cases);
+    let mut report = Report::new(SUITE);
+    report.add_test_suite(suite);
+    report.to_string().context("cannot write the results as XML")
 }
 
-fn cases(results: &Results) -> Vec<Case> {
-    let command = |ran: &crate::lab::results::Ran| Case {
-        name: format!("guest {}: {}", ran.guest, ran.command),
-        took: ran.took,
-        failure: ran.failure().map(|what| (what, ran.tail.clone())),
+fn cases(results: &Results) -> Vec<TestCase> {
+    let command = |ran: &Ran| {
+        let name = format!("guest {}: {}", ran.guest, ran.command);
+        case(&name, ran.took, ran.failure().map(|what| (what, ran.tail.clone())))
     };
-    let kernel = |kernel: &crate::lab::results::Kernel| Case {
-        name: format!("guest {}: kernel", kernel.guest),
-        took: Duration::ZERO,
-        failure: (results.strict && !kernel.faults.is_empty())
-            .then(|| ("the kernel has reported a fault".to_owned(), kernel.faults.join("\n"))),
+    let kernel = |kernel: &Kernel| {
+        let faulty = results.strict && !kernel.faults.is_empty();
+        let failure = || ("the kernel has reported a fault".to_owned(), kernel.faults.join("\n"));
+        case(&format!("guest {}: kernel", kernel.guest), Duration::ZERO, faulty.then(failure))
     };
-    let mut cases: Vec<Case> = results.commands.iter().map(command).collect();
-    cases.extend(results.checks.iter().map(|check| Case {
-        name: check.name.clone(),
-        took: check.took,
-        failure: check.failure.clone().map(|why| ("the phase has failed".to_owned(), why)),
+    let mut cases: Vec<TestCase> = results.commands.iter().map(command).collect();
+    cases.extend(results.checks.iter().map(|check| {
+        let failure = check.failure.clone().map(|why| ("the phase has failed".to_owned(), why));
+        case(&check.name, check.took, failure)
     }));
     cases.extend(results.kernels.iter().map(kernel));
     if let Some(broken) = &results.broken {
-        let failure = Some(("the run did not come to its end".to_owned(), broken.clone()));
-        cases.push(Case { name: "guests".to_owned(), took: Duration::ZERO, failure });
+        let failure = ("the run did not come to its end".to_owned(), broken.clone());
+        cases.push(case("guests", Duration::ZERO, Some(failure)));
     }
     cases
 }
 
-/// Returns a text for XML. Characters that XML does not have are replaced.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\n' => escaped += "&#10;",
-            '\t' => escaped += "&#9;",
-            '\r' => escaped += "&#13;",
-            '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
-            other => escaped.write_char(other).unwrap_or_default(),
-        }
+/// Returns a test. A failure has a message, and the text about it.
+fn case(name: &str, took: Duration, failure: Option<(String, String)>) -> TestCase {
+    let mut status = TestCaseStatus::success();
+    if let Some((what, about)) = failure {
+        status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+        status.set_message(printable(&what)).set_description(printable(&about));
     }
-    escaped
+    let mut case = TestCase::new(printable(name), status);
+    case.set_classname("lab").set_time(took);
+    case
+}
+
+/// Returns a text without what the library would take away from lines, such as tabs, or leave in
+/// although XML does not have it.
+fn printable(text: &str) -> String {
+    text.replace('\t', "    ").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::results::{End, Kernel, Ran};
+    use crate::lab::results::End;
 
     /// Returns results with a command that has ended so.
     fn results(end: End, faults: &[&str]) -> Results {
@@ -96,7 +77,7 @@ mod tests {
             command: "test \"x\" <y".into(),
             end,
             took: Duration::from_millis(1500),
-            tail: "a & b\u{1b}[0m".into(),
+            tail: "\u{1b}[31ma & b\u{1b}[0m\tc\u{7}\u{fffe}\nd".into(),
         };
         let faults = faults.iter().map(|line| (*line).to_owned()).collect();
         let kernels = vec![Kernel { guest: "a".into(), faults }];
@@ -104,30 +85,34 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_the_end_of_the_output_without_what_xml_forbids() {
-        let text = document(&results(End::Status(3), &[]));
-        assert!(text.contains("tests=\"2\" failures=\"1\""), "{text}");
-        assert!(text.contains("name=\"guest a: test &quot;x&quot; &lt;y\" time=\"1.500\""));
+    fn a_failure_has_the_end_of_the_output_without_what_xml_forbids() -> Result<()> {
+        let text = document(&results(End::Status(3), &[]))?;
+        assert!(text.contains("tests=\"2\" skipped=\"0\" failures=\"1\""), "{text}");
+        let name = "name=\"guest a: test &quot;x&quot; &lt;y\" classname=\"lab\" time=\"1.500\"";
+        assert!(text.contains(name), "{text}");
         let failure =
-            "<failure message=\"the command ended with 3\">a &amp; b\u{fffd}[0m</failure>";
+            "<failure message=\"the command ended with 3\">a &amp; b    c\u{fffd}\nd</failure>";
         assert!(text.contains(failure), "{text}");
+        Ok(())
     }
 
     #[test]
-    fn a_warning_of_a_kernel_is_a_failed_test_if_that_is_asked_for() {
+    fn a_warning_of_a_kernel_is_a_failed_test_if_that_is_asked_for() -> Result<()> {
         let mut found = results(End::Status(0), &["WARNING: 1"]);
-        let text = document(&found);
+        let text = document(&found)?;
         assert!(text.contains("failures=\"1\"") && text.contains(">WARNING: 1<"), "{text}");
         found.strict = false;
-        assert!(document(&found).contains("failures=\"0\""));
+        assert!(document(&found)?.contains("failures=\"0\""));
+        Ok(())
     }
 
     #[test]
-    fn a_guest_that_is_gone_is_a_failure() {
-        let lost = document(&results(End::Lost, &[]));
+    fn a_guest_that_is_gone_is_a_failure() -> Result<()> {
+        let lost = document(&results(End::Lost, &[]))?;
         assert!(lost.contains("message=\"guest a has ended\""), "{lost}");
         let broken = Results { broken: Some("no memory".into()), ..results(End::Stopped, &[]) };
-        let text = document(&broken);
+        let text = document(&broken)?;
         assert!(text.contains("failures=\"1\"") && text.contains(">no memory<"), "{text}");
+        Ok(())
     }
 }

@@ -194,7 +194,7 @@ fn keep_files(args: &Args, fleet: &Fleet, results: &Results) -> Result<()> {
 /// Writes what the commands have shown.
 fn report(args: &Args, results: &Results) -> Result<()> {
     let junit = match &args.junit {
-        Some(file) => write(file, &junit::document(results)),
+        Some(file) => junit::document(results).and_then(|text| write(file, &text)),
         None => Ok(()),
     };
     let summary = match &args.output {
