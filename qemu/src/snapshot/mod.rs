@@ -133,13 +133,22 @@ fn make(paths: &Paths, accel: Accel, template: Setup, file: &Path) -> Result<()>
     let setup = Setup { root: Root::Template(initramfs), dir, ..template };
     let guest = Guest::boot(paths, accel, setup)?;
     let new = file.with_extension("new");
+    let written = write(&guest, &new).and_then(|()| Ok(fs::rename(&new, file)?));
+    if written.is_err() {
+        // What there is of it may fill the disk.
+        let _absent = fs::remove_file(new);
+    }
+    written.context("cannot write the snapshot")
+}
+
+/// Writes the state of a guest, which does not go on, to a file.
+fn write(guest: &Guest, file: &Path) -> Result<()> {
     let mut qmp = Qmp::connect(&guest.setup().qmp_socket())?;
     qmp.run(r#"{"execute":"stop"}"#)?;
     qmp.run(MAPPED)?;
-    let uri = serde_json::json!(format!("file:{}", new.display()));
+    let uri = serde_json::json!(format!("file:{}", file.display()));
     qmp.run(&format!(r#"{{"execute":"migrate","arguments":{{"uri":{uri}}}}}"#))?;
-    completed(&mut qmp, WRITING)?;
-    fs::rename(new, file).context("cannot keep the snapshot")
+    completed(&mut qmp, WRITING)
 }
 
 /// Waits until a migration has completed.
