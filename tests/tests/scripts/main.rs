@@ -1,6 +1,12 @@
 //! Tests of the messages that scripts print before they install or build anything. The path for
-//! their cache is one where no folder can be made, on a disk without room, so a script that begins
-//! its set-up fails without changing this machine.
+//! their cache is one where no folder can be made, so a script that begins its set-up fails without
+//! changing this machine.
+//!
+//! | module | what it tests |
+//! | --- | --- |
+//! | [`action`] | the action for forges |
+//! | [`paths`] | what `scripts/lab` refuses: files, folders, rules |
+//! | [`prepared`] | whether a script builds something |
 
 mod action;
 mod paths;
