@@ -18,6 +18,13 @@ struct Package {
     name: String,
     manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
+    #[serde(default)]
+    targets: Vec<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    kind: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,6 +76,14 @@ impl Workspace {
         names.find(|known| *known == name || known.strip_prefix("vrnic-") == Some(name))
     }
 
+    /// Returns whether the crate has a library, whose unit tests can run.
+    #[must_use]
+    pub fn has_library(&self, name: &str) -> bool {
+        let mut named = self.packages.iter().filter(|package| package.name == name);
+        let mut kinds = named.next().into_iter().flat_map(|package| &package.targets);
+        kinds.any(|target| target.kind.iter().any(|kind| kind == "lib"))
+    }
+
     /// Returns the crates, and those that depend on them.
     #[must_use]
     pub fn with_dependants<'a>(&'a self, crates: BTreeSet<&'a str>) -> BTreeSet<&'a str> {
@@ -98,7 +113,8 @@ mod tests {
         {"name":"b","manifest_path":"/w/a/b/Cargo.toml","dependencies":[
             {"name":"vrnic-a","path":"/w/a"},{"name":"x","path":null}]},
         {"name":"c","manifest_path":"/w/c/Cargo.toml","dependencies":[{"name":"b","path":"/w/a/b"}]},
-        {"name":"x","manifest_path":"/w/x/Cargo.toml","dependencies":[]}]}"#;
+        {"name":"x","manifest_path":"/w/x/Cargo.toml","dependencies":[],
+            "targets":[{"kind":["bin"]},{"kind":["lib"]}]}]}"#;
 
     #[test]
     fn files_belong_to_the_nearest_crate() -> Result<()> {
@@ -117,6 +133,7 @@ mod tests {
         assert_eq!(workspace.with_dependants([a].into()), ["b", "c", "vrnic-a"].into());
         assert_eq!(workspace.with_dependants(["x"].into()), ["x"].into());
         assert_eq!(workspace.named("other"), None);
+        assert!(workspace.has_library("x") && !workspace.has_library("b"));
         Ok(())
     }
 }

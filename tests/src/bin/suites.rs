@@ -38,7 +38,8 @@ enum Command {
         output: PathBuf,
     },
     /// Reads `cargo metadata --no-deps`. Prints the crates that must be tested: those that are
-    /// named, or those of the files, and all that depend on them.
+    /// named, or those of the files, as `NAME changed`, and those that depend on them, as `NAME
+    /// dependant`, or `NAME program` if it has no library.
     Changed {
         /// Crates.
         crates: Vec<String>,
@@ -116,7 +117,14 @@ fn changed(crates: &[String], files: Option<&Path>) -> Result<()> {
         chosen
             .insert(workspace.named(name).with_context(|| format!("there is no crate '{name}'"))?);
     }
-    workspace.with_dependants(chosen).iter().for_each(|name| println!("{name}"));
+    for name in workspace.with_dependants(chosen.clone()) {
+        let kind = match chosen.contains(name) {
+            true => "changed",
+            false if workspace.has_library(name) => "dependant",
+            false => "program",
+        };
+        println!("{name} {kind}");
+    }
     Ok(())
 }
 
