@@ -17,9 +17,9 @@ use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
 use crate::qmp;
+use crate::restore;
 use crate::root::Root;
 use crate::setup::Setup;
-use crate::snapshot::restore;
 
 /// Maximum number of starts of a guest whose kernel panics while it boots under TCG. On a busy
 /// host, one of several processors may execute the translation of code that another processor has

@@ -9,6 +9,8 @@
 //! | [`signals`] | signals that end this process, and what is saved before that |
 //! | [`overlay`] | files on top of the guests' base image |
 //! | [`archive`] | unpacks such files in a guest |
+//! | [`options`] | the settings of guests and daemons |
+//! | [`restore`] | the start of a guest from a snapshot |
 //! | [`snapshot`] | the state of a booted machine, from which guests start |
 //! | [`protocol`] | messages between a guest's agent and the harness |
 //! | [`agent`] | the harness's side of the agent: runs commands, copies files |
@@ -64,6 +66,7 @@ pub mod lab;
 pub mod memory;
 pub mod mesh;
 pub mod modules;
+pub mod options;
 pub mod overlay;
 pub mod pair;
 pub mod paths;
@@ -72,6 +75,7 @@ pub mod process;
 pub mod progress;
 pub mod protocol;
 pub mod qmp;
+pub mod restore;
 pub mod room;
 pub mod root;
 pub mod rundir;

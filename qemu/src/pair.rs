@@ -12,11 +12,9 @@ use crate::accel::Accel;
 use crate::adapter::{Adapter, Transport, guest_name};
 use crate::clock::Clock;
 use crate::daemon::{Daemon, Launch};
-use crate::disk::Disk;
 use crate::guest::Guest;
 use crate::hosts;
-use crate::iommu::Iommu;
-use crate::memory::MemoryDevice;
+pub use crate::options::{GUESTS_MAX, Host, Options};
 #[cfg(doc)]
 use crate::overlay::TREE;
 use crate::overlay::{Contents, write_contents, write_initramfs};
@@ -30,8 +28,6 @@ use crate::snapshot;
 use crate::system::KIT;
 use crate::system::System;
 
-/// Maximum number of guests.
-pub const GUESTS_MAX: u8 = 16;
 /// Number of guests that boot at the same time. If there were more, each would boot too slowly
 /// under TCG.
 const BOOT_TOGETHER: usize = 4;
@@ -39,114 +35,6 @@ const BOOT_TOGETHER: usize = 4;
 const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit of [`Options::prepare`], which may load many modules.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(180);
-
-/// A host: a network namespace with the network of one guest's daemon.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// Name of the namespace.
-    pub namespace: String,
-    /// The daemon's uplink, such as `tap=vr0`.
-    pub uplink: String,
-}
-
-/// Settings of a pair.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Number of guests, up to [`GUESTS_MAX`]: at least 2 in a pair, and 1 in a fleet.
-    pub guests: u8,
-    /// Virtual processors of each guest.
-    pub cpus: u32,
-    /// Memory of each guest in MiB.
-    pub memory: u32,
-    /// Adapters of each guest, at least 1.
-    pub adapters: u8,
-    /// The protocol of all adapters.
-    pub personality: Transport,
-    /// True if guests may set rules for faults of their adapters.
-    pub guest_faults: bool,
-    /// The IOMMUs of the guests a and b, if they have one.
-    pub iommus: [Option<Iommu>; 2],
-    /// True if each guest has a second network card with its adapter's MAC, and without a link.
-    pub twins: bool,
-    /// MiB of a disk beside each guest's first adapter; see [`Setup::disk`].
-    pub disk: Option<u32>,
-    /// MiB of memory in a BAR of the disk's controller, or zero for none.
-    pub controller_memory: u32,
-    /// A sector of these disks that can be neither read nor written, if they have one.
-    pub bad_sector: Option<u32>,
-    /// MiB of BARs of two more devices of guest a, or zero; see [`Setup::spare_bars`].
-    pub spare_bars: u32,
-    /// True if each guest has a separate daemon. The daemons are joined by trunks, one between any
-    /// two of them, so all messages between guests are packets.
-    pub apart: bool,
-    /// Number of daemons, joined in the same way, if more than one daemon serves several guests
-    /// each: the first guests belong to the first daemon.
-    pub daemons: u8,
-    /// True if each daemon has a control socket.
-    pub controlled: bool,
-    /// The hosts of the guests' daemons, one for each guest. Empty if this machine is the host.
-    pub hosts: Vec<Host>,
-    /// True if the adapters of both guests are plugged in later, with [`Guest::plug`].
-    pub plugged: bool,
-    /// The devices of memory that are plugged into the guests a and b later, if their adapters are.
-    pub more_memory: [MemoryDevice; 2],
-    /// True if the guests are whole Debian systems, without any part of vrnic.
-    pub system: bool,
-    /// True if vrnic.ko is loaded, and the RDMA devices are waited for.
-    pub module: bool,
-    /// More parameters of the guests' kernels.
-    pub kernel: String,
-    /// More files for the guests: path and content.
-    pub files: Vec<(String, Vec<u8>)>,
-    /// A folder of this machine whose contents are copied to [`TREE`] in the guests, or to [`KIT`]
-    /// in whole systems.
-    pub tree: Option<PathBuf>,
-    /// More arguments for the daemon.
-    pub daemon: Vec<String>,
-    /// Another kernel than the image of the guests has.
-    pub image: Option<PathBuf>,
-    /// A disk of the user with the guests' root.
-    pub root: Option<Disk>,
-    /// A folder of this machine that the guests can mount, read-only.
-    pub share: Option<PathBuf>,
-    /// Shell commands that each guest runs before vrnic.ko is loaded.
-    pub prepare: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            guests: 2,
-            cpus: 1,
-            memory: 1536,
-            adapters: 1,
-            personality: Transport::Roce,
-            guest_faults: false,
-            iommus: [None; 2],
-            twins: false,
-            disk: None,
-            controller_memory: 0,
-            bad_sector: None,
-            spare_bars: 0,
-            apart: false,
-            daemons: 1,
-            controlled: false,
-            hosts: Vec::new(),
-            plugged: false,
-            more_memory: [MemoryDevice::Module; 2],
-            system: false,
-            module: true,
-            kernel: String::new(),
-            files: Vec::new(),
-            tree: None,
-            daemon: Vec::new(),
-            image: None,
-            root: None,
-            share: None,
-            prepare: String::new(),
-        }
-    }
-}
 
 /// The guests and their daemons. Everything ends when this is dropped.
 #[derive(Debug)]
@@ -202,7 +90,7 @@ impl Pair {
     pub fn reboot_b(&mut self) -> anyhow::Result<()> {
         self.b.kill();
         let root = self.b.setup().root.clone();
-        let setup = setup(self.dir.path().into(), 1, &self.options, root);
+        let setup = self.options.setup(self.dir.path(), 1, root);
         self.b = Guest::boot(&self.paths, self.accel, setup)?;
         if self.options.module {
             load_module(&self.b)?;
@@ -285,7 +173,7 @@ pub(crate) fn boot(options: &Options, dir: RunDir) -> anyhow::Result<Booted> {
     let up = Mutex::new(Duration::ZERO);
     let boot = |guest: u8| {
         let start = Instant::now();
-        let setup = setup(dir.path().into(), guest, options, root.clone());
+        let setup = options.setup(dir.path(), guest, root.clone());
         let guest = start_guest(&paths, accel, setup, options)?;
         let took = start.elapsed();
         let mut slowest = up.lock();
@@ -441,10 +329,10 @@ fn root(paths: &Paths, accel: Accel, dir: &Path, options: &Options) -> anyhow::R
 
 /// Returns the snapshot from which the guests start, if they do not boot.
 fn snapshot(paths: &Paths, accel: Accel, dir: &Path, options: &Options) -> Option<PathBuf> {
-    let why = match snapshot::obstacle(options) {
+    let why = match options.obstacle() {
         Some(why) => why.to_owned(),
         None => {
-            let guest = setup(dir.into(), 0, options, Root::Template(PathBuf::new()));
+            let guest = options.setup(dir, 0, Root::Template(PathBuf::new()));
             match snapshot::find_or_make(paths, accel, &guest) {
                 Ok(file) => return Some(file),
                 Err(error) => format!("{error:#}"),
@@ -453,32 +341,6 @@ fn snapshot(paths: &Paths, accel: Accel, dir: &Path, options: &Options) -> Optio
     };
     step(format!("the guests boot, and do not start from a snapshot: {why}"));
     None
-}
-
-/// Returns the parameters of a guest, counted from 0.
-pub(crate) fn setup(dir: PathBuf, guest: u8, options: &Options, root: Root) -> Setup {
-    let adapter =
-        |rail| Adapter::new(&dir, guest, rail).of(options.personality, options.guest_faults);
-    Setup {
-        name: guest_name(guest),
-        adapter: adapter(0),
-        more: (1..options.adapters).map(adapter).collect(),
-        plugged: options.plugged,
-        more_memory: options.more_memory[usize::from(guest) % 2],
-        iommu: options.iommus.get(usize::from(guest)).copied().flatten(),
-        cpus: options.cpus,
-        memory: options.memory,
-        twins: options.twins,
-        disk: options.disk,
-        controller_memory: options.controller_memory,
-        bad_sector: options.bad_sector,
-        spare_bars: if guest == 0 { options.spare_bars } else { 0 },
-        kernel: options.kernel.clone(),
-        image: options.image.clone(),
-        share: options.share.clone(),
-        root,
-        dir,
-    }
 }
 
 /// Loads vrnic.ko and waits until each RDMA device is ready.

@@ -7,8 +7,6 @@ use serde_json::{Value, json};
 
 use crate::adapter::Adapter;
 use crate::console::tail;
-#[cfg(doc)]
-use crate::guest::Guest;
 use crate::iommu::Iommu;
 use crate::memory::{MemoryDevice, PLUGGED_MEMORY};
 use crate::root::{BootLine, Root};
@@ -25,7 +23,7 @@ pub struct Setup {
     pub adapter: Adapter,
     /// More adapters.
     pub more: Vec<Adapter>,
-    /// True if its adapter is plugged in later, with [`Guest::plug`].
+    /// True if its adapter is plugged in later, with `Guest::plug`.
     pub plugged: bool,
     /// The device of memory that is plugged in later, too.
     pub more_memory: MemoryDevice,

@@ -23,12 +23,13 @@ image_modules() {
 	rm -f "$folder/modules.dep.more"
 }
 
-# image_tree TREE FOLDER…: what these two scripts need of the clone, as it is in the image, with these folders of
-# guests' images and the modules in the array `modules`. The file `prebuilt` tells the scripts that nothing has to be
-# built.
+# image_tree TREE MODULES FOLDER…: what these two scripts need of the clone, as it is in the image, with these folders of
+# guests' images, and these modules, which are words of one text, or all if that is empty. The file `prebuilt` tells the
+# scripts that nothing has to be built.
 image_tree() {
-	local tree=$1 file
-	shift
+	local tree=$1 modules file
+	read -ra modules <<<"$2"
+	shift 2
 	rm -rf "$tree"
 	mkdir -p "$tree"/{qemu,target/release,build,cache}
 	(cd "$VRNIC_TOP" && cp --parents scripts/{lab,run} scripts/help/{faults,lab,run}.txt scripts/lib/*.sh qemu/versions.env "$tree")
@@ -46,7 +47,8 @@ image_tree() {
 	printf 'built from commit %s\n' "$(git -C "$VRNIC_TOP" rev-parse HEAD 2>/dev/null || echo unknown)" >"$tree/prebuilt"
 }
 
-# image_write TREE PATH FOLDER…: makes the tree with these folders, the image of it, and removes the tree.
+# image_write TREE PATH MODULES FOLDER…: makes the tree with these modules and folders, the image of it, and removes the
+# tree.
 image_write() {
 	image_tree "$1" "${@:3}"
 	image_make "$1" "$2"

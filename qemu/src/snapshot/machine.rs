@@ -51,7 +51,7 @@ fn processor() -> Vec<String> {
 mod tests {
     use super::super::template;
     use super::*;
-    use crate::pair::{Options, setup};
+    use crate::options::Options;
     use crate::root::Root;
 
     #[test]
@@ -66,7 +66,7 @@ mod tests {
         }
         let of = |options: &Options, number| {
             let root = Root::Memory(at("initramfs"));
-            name(&paths, Accel::Tcg, &template(&setup(at("run"), number, options, root)))
+            name(&paths, Accel::Tcg, &template(&options.setup(&at("run"), number, root)))
         };
         let plain = of(&Options::default(), 0)?;
         assert_eq!(of(&Options::default(), 1)?, plain, "another guest");

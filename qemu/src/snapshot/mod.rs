@@ -4,60 +4,35 @@
 //! adapters and network cards are plugged in: the state of an adapter cannot travel. It fits
 //! machines of the same processors, memory and slots, with the same QEMU, kernel, image and agent.
 //! Its name is made of all these. Everything else, such as the module, the plugin and the files of
-//! a test, gets into a guest after that has started; see [`restore`].
+//! a test, gets into a guest after that has started; see [`crate::restore`].
 
 mod machine;
-pub(crate) mod restore;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::accel::Accel;
 use crate::guest::Guest;
 use crate::overlay::write_start;
-use crate::pair::Options;
 use crate::paths::Paths;
 use crate::progress::step;
 use crate::qmp::Qmp;
+use crate::restore::{MAPPED, completed};
 use crate::root::Root;
 use crate::rundir::RunDir;
 use crate::setup::Setup;
 
 /// Maximum number of snapshots that are kept. Each takes half a gigabyte.
 const MAX_SNAPSHOTS: usize = 6;
-/// Maximum number of adapters of a guest that starts from a snapshot. The firmware finds address
-/// space for two slots into which an adapter fits below 4 GiB; above that, the kernel uses none
-/// that QEMU's emulated processor has.
-const MAX_ADAPTERS: u8 = 8;
 /// Time limit for writing one.
 const WRITING: Duration = Duration::from_secs(120);
 /// The ending of notes about snapshots from which a guest could not start, and their validity.
 const REFUSED: &str = "refused";
 const REFUSAL: Duration = Duration::from_secs(3600);
-/// Time between two looks at a migration.
-const LOOKING: Duration = Duration::from_millis(5);
-/// Command of QEMU after which a migration writes each page to a place of its own in the file.
-const MAPPED: &str = r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"mapped-ram","state":true}]}}"#;
-
-/// Returns why guests with these options boot although there could be a snapshot, or nothing if
-/// they can start from one.
-pub(crate) fn obstacle(options: &Options) -> Option<&'static str> {
-    if std::env::var_os("VRNIC_SNAPSHOT").is_some_and(|it| it == "no") {
-        return Some("VRNIC_SNAPSHOT is no");
-    }
-    let obstacles = [
-        (options.system || options.root.is_some(), "their root is a disk"),
-        (options.iommus.iter().any(Option::is_some), "one has an IOMMU"),
-        (options.disk.is_some() || options.spare_bars != 0, "they have more devices"),
-        (options.plugged, "a test plugs in their adapters"),
-        (options.adapters > MAX_ADAPTERS, "they have more adapters than slots have address space"),
-    ];
-    obstacles.into_iter().find_map(|(there, why)| there.then_some(why))
-}
 
 /// Returns the file of the snapshot for such guests. Makes it if there is none.
 ///
@@ -149,20 +124,6 @@ fn write(guest: &Guest, file: &Path) -> Result<()> {
     let uri = serde_json::json!(format!("file:{}", file.display()));
     qmp.run(&format!(r#"{{"execute":"migrate","arguments":{{"uri":{uri}}}}}"#))?;
     completed(&mut qmp, WRITING)
-}
-
-/// Waits until a migration has completed.
-fn completed(qmp: &mut Qmp, timeout: Duration) -> Result<()> {
-    let end = Instant::now() + timeout;
-    loop {
-        let answer = qmp.run(r#"{"execute":"query-migrate"}"#)?;
-        match answer["status"].as_str() {
-            Some("completed") => return Ok(()),
-            Some("failed") => bail!("QEMU did not move the guest's state: {answer}"),
-            _ => ensure!(Instant::now() < end, "moving the guest's state took too long"),
-        }
-        std::thread::sleep(LOOKING);
-    }
 }
 
 /// Removes the snapshots that were not in use for the longest time.

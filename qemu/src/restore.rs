@@ -2,16 +2,19 @@
 //! then what is its own: files, name, time.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use vrnic_abi::pci::{DEVICE_ID, VENDOR_ID};
 
-use super::{MAPPED, completed};
 use crate::agent::Agent;
 use crate::qmp::Qmp;
 use crate::setup::Setup;
 
+/// Command of QEMU after which a migration writes each page to a place of its own in the file.
+pub(crate) const MAPPED: &str = r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"mapped-ram","state":true}]}}"#;
+/// Time between two looks at a migration.
+const LOOKING: Duration = Duration::from_millis(5);
 /// Time limit for reading a snapshot.
 const READING: Duration = Duration::from_secs(60);
 /// Time limit for a command in the guest.
@@ -74,4 +77,18 @@ fn found(setup: &Setup, number: usize) -> String {
         "until_so 'grep -qi {} /sys/class/net/eth{number}/address'; until_so '{count}'",
         adapter.mac
     )
+}
+
+/// Waits until a migration has completed.
+pub(crate) fn completed(qmp: &mut Qmp, timeout: Duration) -> Result<()> {
+    let end = Instant::now() + timeout;
+    loop {
+        let answer = qmp.run(r#"{"execute":"query-migrate"}"#)?;
+        match answer["status"].as_str() {
+            Some("completed") => return Ok(()),
+            Some("failed") => bail!("QEMU did not move the guest's state: {answer}"),
+            _ => ensure!(Instant::now() < end, "moving the guest's state took too long"),
+        }
+        std::thread::sleep(LOOKING);
+    }
 }
