@@ -130,7 +130,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns why guests with these options must boot, or nothing if they can start from a snapshot.
+    /// Returns why such guests must boot, or nothing if they can start from a snapshot.
     pub(crate) fn obstacle(&self) -> Option<&'static str> {
         if std::env::var_os("VRNIC_SNAPSHOT").is_some_and(|it| it == "no") {
             return Some("VRNIC_SNAPSHOT is no");
