@@ -36,6 +36,9 @@ pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
     })
 }
 
+/// The command that loads what programs need to use RDMA devices.
+pub(crate) const LOAD_RDMA: &str = "modprobe -a ib_uverbs rdma_ucm";
+
 /// The drivers of NVMe controllers that the guests' root does not contain.
 pub const NVME: [&str; 1] = ["nvme"];
 

@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::daemon::{Daemon, Launch};
 use crate::guest::Guest;
 use crate::hosts;
+use crate::modules::LOAD_RDMA;
 pub use crate::options::{GUESTS_MAX, Host, Options};
 #[cfg(doc)]
 use crate::overlay::TREE;
@@ -356,7 +357,7 @@ pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
 /// # Errors
 /// Fails as [`load_module`] does.
 pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
-    guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT_TIMEOUT)?;
+    guest.check(LOAD_RDMA, SHORT_TIMEOUT)?;
     guest.check(&format!("insmod /vrnic/vrnic.ko {parameters}"), SHORT_TIMEOUT)?;
     ready(guest)
 }

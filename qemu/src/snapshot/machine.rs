@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::accel::Accel;
+use crate::modules::LOAD_RDMA;
 use crate::overlay::start_bytes;
 use crate::paths::Paths;
 use crate::setup::Setup;
@@ -21,6 +22,7 @@ pub(super) fn name(paths: &Paths, accel: Accel, template: &Setup) -> Result<Stri
     template.arguments().hash(&mut hasher);
     template.boot_line().parameters().hash(&mut hasher);
     accel.arguments().hash(&mut hasher);
+    LOAD_RDMA.hash(&mut hasher);
     start_bytes(paths)?.hash(&mut hasher);
     let kernel = template.image.clone().unwrap_or_else(|| paths.kernel());
     for file in [&kernel, &paths.base_image(), &paths.qemu()] {

@@ -1,7 +1,8 @@
 //! The state of a booted machine in a file, from which guests start in a fraction of the time.
 //!
-//! A snapshot is made of a guest that has booted the base image and started its agent, before
-//! adapters and network cards are plugged in: the state of an adapter cannot travel. It fits
+//! A snapshot is made of a guest that has booted the base image, started its agent and loaded the
+//! kernel's modules for RDMA, before adapters and network cards are plugged in: the state of an
+//! adapter cannot travel. It fits
 //! machines of the same processors, memory and slots, with the same QEMU, kernel, image and agent.
 //! Its name is made of all these. Everything else, such as the module, the plugin and the files of
 //! a test, gets into a guest after that has started; see [`crate::restore`].
@@ -17,6 +18,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::accel::Accel;
 use crate::guest::Guest;
+use crate::modules::LOAD_RDMA;
 use crate::overlay::write_start;
 use crate::paths::Paths;
 use crate::progress::step;
@@ -28,6 +30,8 @@ use crate::setup::Setup;
 
 /// Maximum number of snapshots that are kept. Each takes half a gigabyte.
 const MAX_SNAPSHOTS: usize = 6;
+/// Time limit for loading the modules of the kernel that it contains.
+const LOADING: Duration = Duration::from_secs(60);
 /// Time limit for writing one.
 const WRITING: Duration = Duration::from_secs(120);
 /// The ending of notes about snapshots from which a guest could not start, and their validity.
@@ -107,6 +111,7 @@ fn make(paths: &Paths, accel: Accel, template: Setup, file: &Path) -> Result<()>
     let dir = dir.path().to_owned();
     let setup = Setup { root: Root::Template(initramfs), dir, ..template };
     let guest = Guest::boot(paths, accel, setup)?;
+    guest.check(LOAD_RDMA, LOADING)?;
     let new = file.with_extension("new");
     let written = write(&guest, &new).and_then(|()| Ok(fs::rename(&new, file)?));
     if written.is_err() {
