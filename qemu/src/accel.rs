@@ -86,8 +86,8 @@ enum Verdict {
     Silent(String),
 }
 
-/// Returns the accelerator that the user asks for, or that `find` finds. Its parameter is true if
-/// KVM must be tried again if it was only slow before.
+/// Returns the accelerator that the user asks for, or that `find` finds. The parameter of `find` is
+/// true if KVM must be tried again if it was only slow before.
 fn chosen<'a>(asked: Option<&str>, find: impl FnOnce(bool) -> &'a Verdict) -> Result<Accel> {
     match asked {
         Some("tcg") => return Ok(Accel::Tcg),

@@ -16,8 +16,10 @@ use crate::protocol::{Event, PIECE, Request, receive, send};
 
 /// Time for reading output that has already arrived when the time limit has ended.
 const GRACE: Duration = Duration::from_millis(500);
-/// Time limit for the confirmation that something is stored.
+/// Time limit for the confirmation that something is stored, and what is added for each MiB of an
+/// archive that a guest unpacks.
 const STORING: Duration = Duration::from_secs(30);
+const UNPACKING: Duration = Duration::from_secs(1);
 /// The path in the guest of an archive that it unpacks.
 const ARCHIVE: &str = "/vrnic.cpio";
 
@@ -200,7 +202,7 @@ impl Agent {
                 mode,
                 data: piece.to_vec(),
             };
-            self.store(&request, &stored, to)?;
+            self.store(&request, &stored, to, STORING)?;
         }
         Ok(())
     }
@@ -211,15 +213,23 @@ impl Agent {
     /// If it cannot be read here or unpacked there.
     pub fn unpack(&self, archive: &Path) -> anyhow::Result<()> {
         self.put(archive, ARCHIVE, 0o600)?;
+        let size = u32::try_from(std::fs::metadata(archive)?.len() >> 20).unwrap_or(u32::MAX);
+        let timeout = STORING.saturating_add(UNPACKING.saturating_mul(size));
         let (sender, stored) = channel();
         self.inbox.lock().stored = Some(sender);
-        self.store(&Request::Unpack { path: ARCHIVE.to_owned() }, &stored, ARCHIVE)
+        self.store(&Request::Unpack { path: ARCHIVE.to_owned() }, &stored, ARCHIVE, timeout)
     }
 
     /// Sends a request, and waits until the agent confirms that something is stored at `to`.
-    fn store(&self, request: &Request, stored: &Receiver<Event>, to: &str) -> anyhow::Result<()> {
+    fn store(
+        &self,
+        request: &Request,
+        stored: &Receiver<Event>,
+        to: &str,
+        timeout: Duration,
+    ) -> anyhow::Result<()> {
         send(&mut *self.port.lock(), request)?;
-        match stored.recv_timeout(STORING) {
+        match stored.recv_timeout(timeout) {
             Ok(Event::Stored { error }) if error.is_empty() => Ok(()),
             Ok(event) => bail!("guest {} cannot store the file: {event:?}", self.name),
             Err(error) => {

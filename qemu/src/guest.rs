@@ -17,7 +17,7 @@ use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
 use crate::qmp;
-use crate::restore;
+use crate::restore::{self, Unfit};
 use crate::root::Root;
 use crate::setup::Setup;
 
@@ -306,8 +306,8 @@ impl Guest {
 
 /// Lets a guest go on from a snapshot. Returns its agent.
 fn resume(setup: &Setup, port: UnixStream, file: &Path, overlay: &Path) -> anyhow::Result<Agent> {
-    let mut qmp = restore::load(setup, file)?;
-    let agent = Agent::resume(&setup.name, port, setup.root.timeout())?;
+    let mut qmp = restore::load(setup, file).context(Unfit)?;
+    let agent = Agent::resume(&setup.name, port, setup.root.timeout()).context(Unfit)?;
     restore::complete(setup, &mut qmp, &agent, overlay)?;
     Ok(agent)
 }

@@ -21,6 +21,7 @@ use crate::overlay::TREE;
 use crate::overlay::{Contents, write_contents, write_initramfs};
 use crate::paths::Paths;
 use crate::progress::step;
+use crate::restore::Unfit;
 use crate::root::Root;
 use crate::rundir::RunDir;
 use crate::setup::Setup;
@@ -84,7 +85,7 @@ impl Pair {
         iter::once(&mut self.daemon).chain(&mut self.others)
     }
 
-    /// Kills guest b and boots it again with the same daemon.
+    /// Kills guest b and starts it again with the same daemon.
     ///
     /// # Errors
     /// If it does not come up.
@@ -92,7 +93,7 @@ impl Pair {
         self.b.kill();
         let root = self.b.setup().root.clone();
         let setup = self.options.setup(self.dir.path(), 1, root);
-        self.b = Guest::boot(&self.paths, self.accel, setup)?;
+        self.b = start_guest(&self.paths, self.accel, setup, &self.options)?;
         if self.options.module {
             load_module(&self.b)?;
         }
@@ -203,7 +204,7 @@ pub(crate) fn boot(options: &Options, dir: RunDir) -> anyhow::Result<Booted> {
     Ok(Booted { guests, daemons, paths, accel, dir, steps })
 }
 
-/// Starts a guest. It boots if it cannot start from its snapshot.
+/// Starts a guest. A guest that cannot start from its snapshot boots.
 fn start_guest(
     paths: &Paths,
     accel: Accel,
@@ -216,7 +217,10 @@ fn start_guest(
         Err(error) => {
             let name = &setup.name;
             step(format!("guest {name} does not start from the snapshot, so it boots: {error:#}"));
-            snapshot::refuse(&file, &error);
+            // Other failures may have other reasons.
+            if error.is::<Unfit>() && file.exists() {
+                snapshot::refuse(&file, &error);
+            }
             let initramfs = setup.dir.join(format!("{name}.initramfs"));
             let names = hosts::table(options.guests, options.adapters);
             write_initramfs(paths, contents(options, &names), &initramfs)?;

@@ -3,13 +3,16 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 /// Time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for a QEMU that starts to make its socket, and the time between two looks.
+const STARTING: Duration = Duration::from_secs(10);
+const LOOKING: Duration = Duration::from_millis(10);
 
 /// A connection to the control socket of a QEMU. QEMU serves one at a time.
 #[derive(Debug)]
@@ -19,6 +22,18 @@ pub struct Qmp {
 }
 
 impl Qmp {
+    /// Connects to the control socket of a QEMU that may be starting.
+    ///
+    /// # Errors
+    /// Fails as [`Self::connect`] does.
+    pub fn connect_early(socket: &Path) -> Result<Self> {
+        let end = Instant::now() + STARTING;
+        while UnixStream::connect(socket).is_err() && Instant::now() < end {
+            std::thread::sleep(LOOKING);
+        }
+        Self::connect(socket)
+    }
+
     /// Connects to the control socket.
     ///
     /// # Errors

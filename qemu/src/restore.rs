@@ -1,6 +1,7 @@
 //! The start of a guest from a snapshot: the machine's state, its adapters and network cards, and
 //! then what is its own: files, name, time.
 
+use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,9 +20,21 @@ const LOOKING: Duration = Duration::from_millis(5);
 const READING: Duration = Duration::from_secs(60);
 /// Time limit for a command in the guest.
 const COMMAND: Duration = Duration::from_secs(60);
+/// What a guest shows as the kind of a virtio device that is a file system (9P).
+const FILE_SYSTEM: &str = "0x0009";
 /// A shell function that waits until a command succeeds.
 const UNTIL: &str = "until_so() { for n in $(seq 1500); do eval \"$1\" 2>/dev/null && return; sleep 0.02; done; \
                      echo \"not so within 30 s: $1\"; exit 1; }";
+
+/// A snapshot from which a guest does not start, whatever else happens.
+#[derive(Debug)]
+pub(crate) struct Unfit;
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("the snapshot cannot be used")
+    }
+}
 
 /// Reads the snapshot into a QEMU that waits for it, and lets the machine go on, with its first
 /// adapter. The agent's port must be connected before, so that the guest does not notice a change.
@@ -30,7 +43,7 @@ const UNTIL: &str = "until_so() { for n in $(seq 1500); do eval \"$1\" 2>/dev/nu
 /// # Errors
 /// If QEMU refuses it.
 pub(crate) fn load(setup: &Setup, file: &Path) -> Result<Qmp> {
-    let mut qmp = Qmp::connect(&setup.qmp_socket())?;
+    let mut qmp = Qmp::connect_early(&setup.qmp_socket())?;
     qmp.run(MAPPED)?;
     let uri = serde_json::json!(format!("file:{}", file.display()));
     qmp.run(&format!(r#"{{"execute":"migrate-incoming","arguments":{{"uri":{uri}}}}}"#))?;
@@ -73,10 +86,14 @@ fn found(setup: &Setup, number: usize) -> String {
         "[ $(cd /sys/bus/pci/devices; for d in *; do read v <$d/vendor; read i <$d/device; echo $v:$i; done | \
          grep -c 0x{VENDOR_ID:04x}:0x{DEVICE_ID:04x}) -gt {number} ]"
     );
-    format!(
+    let mut script = format!(
         "until_so 'grep -qi {} /sys/class/net/eth{number}/address'; until_so '{count}'",
         adapter.mac
-    )
+    );
+    if number == 0 && setup.share.is_some() {
+        script += &format!("; until_so 'grep -qx {FILE_SYSTEM} /sys/bus/virtio/devices/*/device'");
+    }
+    script
 }
 
 /// Waits until a migration has completed.

@@ -107,10 +107,11 @@ impl Setup {
                 add(&["-device", &format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE}")]);
             }
         }
+        // The socket of the agent is the sign that QEMU has made this one, too.
+        add(&["-qmp", &format!("unix:{},server=on,wait=off", path(&self.qmp_socket()))]);
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
         add(&["-device", "virtserialport,chardev=agent,name=vrnic.agent"]);
-        add(&["-qmp", &format!("unix:{},server=on,wait=off", path(&self.qmp_socket()))]);
         add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
         add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
         arguments

@@ -15,7 +15,7 @@ pub enum End {
     Stopped,
     /// Its guest has ended.
     Lost,
-    /// It was killed because this signal ended the run.
+    /// The command was killed because this signal ended the run.
     Interrupted(i32),
 }
 

@@ -30,6 +30,7 @@ pub(super) fn name(paths: &Paths, accel: Accel, template: &Setup) -> Result<Stri
     }
     if accel == Accel::Kvm {
         processor().hash(&mut hasher);
+        fs::read_to_string("/proc/sys/kernel/osrelease")?.hash(&mut hasher);
     }
     Ok(format!("{:016x}.ram", hasher.finish()))
 }

@@ -2,13 +2,14 @@
 //!
 //! A snapshot is made of a guest that has booted the base image, started its agent and loaded the
 //! kernel's modules for RDMA, before adapters and network cards are plugged in: the state of an
-//! adapter cannot travel. It fits
-//! machines of the same processors, memory and slots, with the same QEMU, kernel, image and agent.
-//! Its name is made of all these. Everything else, such as the module, the plugin and the files of
-//! a test, gets into a guest after that has started; see [`crate::restore`].
+//! adapter cannot travel. A snapshot fits machines of the same processors, memory and slots, with
+//! the same QEMU, kernel, image and agent, and has a name that is made of all these. Everything
+//! else, such as the module, the plugin and the files of a test, gets into a guest after that has
+//! started; see [`crate::restore`].
 
 mod machine;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -28,11 +29,11 @@ use crate::root::Root;
 use crate::rundir::RunDir;
 use crate::setup::Setup;
 
-/// Maximum number of snapshots that are kept. Each takes half a gigabyte.
-const MAX_SNAPSHOTS: usize = 6;
-/// Time limit for loading the modules of the kernel that it contains.
+/// Maximum number of snapshots that are kept. Each takes 0.4 GB. All suites together use nine.
+const MAX_SNAPSHOTS: usize = 10;
+/// Time limit for loading the kernel's modules for RDMA.
 const LOADING: Duration = Duration::from_secs(60);
-/// Time limit for writing one.
+/// Time limit for writing a snapshot.
 const WRITING: Duration = Duration::from_secs(120);
 /// The ending of notes about snapshots from which a guest could not start, and their validity.
 const REFUSED: &str = "refused";
@@ -45,27 +46,44 @@ const REFUSAL: Duration = Duration::from_secs(3600);
 /// could not start from this snapshot in the last hour.
 pub(crate) fn find_or_make(paths: &Paths, accel: Accel, guest: &Setup) -> Result<PathBuf> {
     let folder = paths.cache.join("snapshots");
-    fs::create_dir_all(&folder).context("cannot make the folder of the snapshots")?;
     let template = template(guest);
     let file = folder.join(machine::name(paths, accel, &template)?);
-    if let Some(why) = refused(&file) {
-        bail!("an earlier guest could not: {why}");
-    }
-    if used(&file) {
+    if known(&file)? {
         return Ok(file);
     }
-    let lock = File::create(folder.join("lock"))?;
-    let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
-    // Another process may have made it meanwhile.
-    if !used(&file) {
+    fs::create_dir_all(&folder).context("cannot make the folder of the snapshots")?;
+    let _lock = lock(&folder.join("lock"))?;
+    // Another process may have made it meanwhile, or tried to.
+    if !known(&file)? {
         step("making a snapshot of a guest, from which later ones start");
-        make(paths, accel, template, &file)?;
-        tidy(&folder)?;
+        tidy(&folder, MAX_SNAPSHOTS - 1);
+        make(paths, accel, template, &file).inspect_err(|error| refuse(&file, error))?;
     }
     Ok(file)
 }
 
-/// Removes a snapshot from which a guest could not start, and notes why.
+/// Returns whether the snapshot exists.
+///
+/// # Errors
+/// If it could not be made or used lately.
+fn known(file: &Path) -> Result<bool> {
+    if let Some(why) = refused(file) {
+        bail!("an earlier guest could not: {why}");
+    }
+    Ok(used(file))
+}
+
+/// Waits until no other process makes a snapshot.
+fn lock(file: &Path) -> Result<Flock<File>> {
+    let waiting = |(file, _)| {
+        step("waiting for another process that makes a snapshot of a guest");
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)
+    };
+    let free = Flock::lock(File::create(file)?, FlockArg::LockExclusiveNonblock);
+    Ok(free.or_else(waiting)?)
+}
+
+/// Removes a snapshot that could not be made, or from which a guest could not start, and notes why.
 pub(crate) fn refuse(file: &Path, error: &Error) {
     // Without the note, the next guests only try again.
     let _tried = fs::write(file.with_extension(REFUSED), format!("{error:#}"));
@@ -77,7 +95,7 @@ fn refused(file: &Path) -> Option<String> {
     let note = file.with_extension(REFUSED);
     let age = fs::metadata(&note).ok()?.modified().ok()?.elapsed().ok()?;
     if age > REFUSAL {
-        // It stays if it belongs to another user.
+        // The note stays if it belongs to another user.
         let _removed = fs::remove_file(note);
         return None;
     }
@@ -86,10 +104,12 @@ fn refused(file: &Path) -> Option<String> {
 
 /// Notes that a snapshot is in use. Returns whether it exists.
 fn used(file: &Path) -> bool {
-    File::options()
-        .write(true)
-        .open(file)
-        .is_ok_and(|it| it.set_modified(SystemTime::now()).is_ok())
+    if let Ok(file) = File::options().write(true).open(file) {
+        // Without the time, it is only removed earlier.
+        let _noted = file.set_modified(SystemTime::now());
+    }
+    // The cache of an image cannot be written.
+    File::open(file).is_ok()
 }
 
 /// Returns the parameters of the guest of which a snapshot for other guests is made.
@@ -113,12 +133,18 @@ fn make(paths: &Paths, accel: Accel, template: Setup, file: &Path) -> Result<()>
     let guest = Guest::boot(paths, accel, setup)?;
     guest.check(LOAD_RDMA, LOADING)?;
     let new = file.with_extension("new");
-    let written = write(&guest, &new).and_then(|()| Ok(fs::rename(&new, file)?));
+    let written = write(&guest, &new).and_then(|()| keep(&new, file));
     if written.is_err() {
         // What there is of it may fill the disk.
         let _absent = fs::remove_file(new);
     }
     written.context("cannot write the snapshot")
+}
+
+/// Gives a snapshot its name when all of it is on the disk.
+fn keep(new: &Path, file: &Path) -> Result<()> {
+    File::open(new)?.sync_all()?;
+    Ok(fs::rename(new, file)?)
 }
 
 /// Writes the state of a guest, which does not go on, to a file.
@@ -131,22 +157,28 @@ fn write(guest: &Guest, file: &Path) -> Result<()> {
     completed(&mut qmp, WRITING)
 }
 
-/// Removes the snapshots that were not in use for the longest time.
-fn tidy(folder: &Path) -> Result<()> {
+/// Removes all but `left` snapshots, those first that were not in use for the longest time, and
+/// what killed processes have left. The caller has the lock.
+fn tidy(folder: &Path, left: usize) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder)?.flatten() {
+    for entry in entries.flatten() {
         let path = entry.path();
-        if path.extension().is_some_and(|it| it == "ram") {
-            files.push((entry.metadata()?.modified()?, path));
+        match path.extension().and_then(OsStr::to_str) {
+            Some("ram") => {
+                files.push((entry.metadata().and_then(|it| it.modified()).ok(), path));
+            }
+            // Files of other users stay.
+            Some("new") => drop(fs::remove_file(path)),
+            _ => {}
         }
     }
     files.sort();
-    let left = files.len().saturating_sub(MAX_SNAPSHOTS);
-    for (_, path) in files.into_iter().take(left) {
-        // A guest that is starting from it has opened it already.
-        fs::remove_file(path)?;
+    let surplus = files.len().saturating_sub(left);
+    for (_, path) in files.into_iter().take(surplus) {
+        // A guest that has opened it goes on reading. One that has not yet boots.
+        let _stays = fs::remove_file(path);
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -163,11 +195,12 @@ mod tests {
         }
         fs::write(folder.path().join("lock"), "")?;
         assert!(used(&at(0)) && !used(&folder.path().join("none.ram")));
-        tidy(folder.path())?;
+        fs::write(folder.path().join("half.new"), "")?;
+        tidy(folder.path(), 3);
         let kept = |number: &usize| at(*number).exists();
         let numbers: Vec<_> = (0..MAX_SNAPSHOTS + 2).filter(kept).collect();
-        assert_eq!(numbers, [0, 3, 4, 5, 6, 7]);
-        assert!(folder.path().join("lock").exists());
+        assert_eq!(numbers, [0, MAX_SNAPSHOTS, MAX_SNAPSHOTS + 1]);
+        assert!(folder.path().join("lock").exists() && !folder.path().join("half.new").exists());
         Ok(())
     }
 
