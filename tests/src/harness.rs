@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 
 use crate::health;
+use crate::report::BEGINNING;
 use crate::selection::Selection;
 
 /// Time limit of a suite. Each step has its own limit; this one is for hangs outside of them.
@@ -93,6 +95,8 @@ pub struct Suite {
     skipped: Option<String>,
     /// True if the guests are different afterwards, so that no other suite uses them.
     changes_guests: bool,
+    /// True if no case uses the pair of guests.
+    alone: bool,
 }
 
 impl Suite {
@@ -105,7 +109,7 @@ impl Suite {
         let personality = if over_iwarp() { Transport::Iwarp } else { options.personality };
         let options = Options { apart, personality, ..options };
         let (kept, skipped) = (Vec::new(), None);
-        Self { options, cases, limit: LIMIT, kept, skipped, changes_guests: false }
+        Self { options, cases, limit: LIMIT, kept, skipped, changes_guests: false, alone: false }
     }
 
     /// Creates a suite whose guests get these kernel modules as files.
@@ -119,7 +123,7 @@ impl Suite {
     /// Creates a suite without a pair of guests.
     #[must_use]
     pub fn alone(cases: Vec<Case>) -> Self {
-        Self::new(Options::default(), cases)
+        Self { alone: true, ..Self::new(Options::default(), cases) }
     }
 
     /// Creates a suite that cannot run here, with the reason.
@@ -150,6 +154,9 @@ impl Suite {
     /// Returns what guests must have in common with those of another suite that uses the same ones.
     /// Files can be added, so they do not count.
     fn guests(&self) -> String {
+        if self.alone {
+            return "none".to_owned();
+        }
         format!("{:?}", Options { files: Vec::new(), ..self.options.clone() })
     }
 }
@@ -168,7 +175,7 @@ struct Harness {
 }
 
 impl Harness {
-    /// Begins a suite. Its guests get these files.
+    /// Begins a suite whose guests get these files.
     fn begin(&mut self, suite: &Suite, files: Vec<(String, Vec<u8>)>) {
         let guests = suite.guests();
         if self.guests != guests {
@@ -261,7 +268,7 @@ fn run(entries: &[Entry], selection: &Selection) -> Result<bool> {
     let watchdog = Watchdog::start();
     let mut passed = true;
     for ((name, mut suite), files) in suites.into_iter().zip(files) {
-        watchdog.limit(name, suite.limit);
+        watchdog.limit(name, suite.limit.max(selection.limit(name)));
         locked(&harness).begin(&suite, files);
         let start = Instant::now();
         let trials = trials(name, &mut suite, &harness);
@@ -270,7 +277,8 @@ fn run(entries: &[Entry], selection: &Selection) -> Result<bool> {
         }
         passed &= !libtest_mimic::run(&selection.arguments, trials).has_failed();
         let mut harness = locked(&harness);
-        if suite.changes_guests {
+        // What the suite keeps may be their network.
+        if suite.changes_guests || !suite.kept.is_empty() {
             harness.pair = None;
         }
         let (all, booting) = (start.elapsed().as_secs_f64(), harness.booting.as_secs_f64());
@@ -288,7 +296,7 @@ fn run(entries: &[Entry], selection: &Selection) -> Result<bool> {
 fn select(name: &str, suite: fn() -> Result<Suite>, selection: &Selection) -> Suite {
     let failing = |error: anyhow::Error| {
         let why = format!("{error:#}");
-        Suite::alone(vec![Case::alone("the_suite_begins", move || bail!("{why}"))])
+        Suite::alone(vec![Case::alone(BEGINNING, move || bail!("{why}"))])
     };
     let mut suite = match suite() {
         Ok(suite) => suite,
@@ -356,8 +364,11 @@ fn trial(suite: String, harness: Arc<Mutex<Harness>>, case: Case) -> Trial {
     let (name, by_name_only) = (format!("{suite}::{}", case.name), case.by_name_only);
     let run = move || {
         let start = Instant::now();
-        let outcome = locked(&harness).run(&case).map_err(|error| explain(&error));
+        let ran = catch_unwind(AssertUnwindSafe(|| locked(&harness).run(&case)));
+        let outcome =
+            ran.map_or_else(|panic| Err(message(&*panic)), |it| it.map_err(|it| explain(&it)));
         let record = json!({
+            "part": std::env::var("VRNIC_PART").unwrap_or_default(),
             "suite": suite,
             "case": case.name,
             "seconds": start.elapsed().as_secs_f64(),
@@ -367,6 +378,13 @@ fn trial(suite: String, harness: Arc<Mutex<Harness>>, case: Case) -> Trial {
         outcome.map_err(|why| told(&suite, &case.name, why))
     };
     Trial::test(name, run).with_ignored_flag(by_name_only)
+}
+
+/// Returns what a case said that has panicked.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.unwrap_or_default())
 }
 
 /// Prints the first failure at once. All failures are printed again after their suite.

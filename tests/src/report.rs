@@ -12,6 +12,8 @@ use serde::Deserialize;
 /// What a case of a suite has shown.
 #[derive(Debug, Deserialize)]
 pub struct Ran {
+    /// The part of `scripts/test`.
+    part: String,
     suite: String,
     case: String,
     seconds: f64,
@@ -82,21 +84,40 @@ pub fn times(parts: &str, results: &[Ran]) -> String {
     table
 }
 
+/// The case of a suite that cannot be made.
+pub(crate) const BEGINNING: &str = "the_suite_begins";
+
 /// Returns what `scripts/test --failed` runs again: a line for each case, test program and part.
+/// Of suites whose guests and daemons are the usual ones these are the cases that have failed, and
+/// of the crates the test programs. Other parts run as a whole.
 #[must_use]
 pub fn failed(failed_parts: &str, log: &str, results: &[Ran]) -> String {
-    let cases = results.iter().filter(|ran| ran.failure.is_some());
-    let cases = cases.map(|ran| format!("case {}::{}", ran.suite, ran.case));
-    let programs = log.lines().filter_map(|line| {
+    let again = |part: &str| {
+        let whole = vec![format!("part {part}")];
+        let cases = results.iter().filter(|ran| ran.part == part && ran.failure.is_some());
+        let cases: Vec<_> = cases.collect();
+        if part == "crates" {
+            let programs = programs(log);
+            if programs.is_empty() { whole } else { programs }
+        } else if !(part.starts_with("suite ") || part == "smoke cases")
+            || cases.is_empty()
+            || cases.iter().any(|ran| ran.case == BEGINNING)
+        {
+            whole
+        } else {
+            cases.iter().map(|ran| format!("case {}::{}", ran.suite, ran.case)).collect()
+        }
+    };
+    failed_parts.lines().flat_map(again).map(|line| line + "\n").collect()
+}
+
+/// Returns the test programs of crates that have failed, as cargo names them.
+fn programs(log: &str) -> Vec<String> {
+    let program = |line: &str| {
         let options = line.trim().strip_prefix("`-p ")?.strip_suffix('`')?;
         (!options.ends_with("--test suites")).then(|| format!("program -p {options}"))
-    });
-    let (cases, programs): (Vec<_>, Vec<_>) = (cases.collect(), programs.collect());
-    // A part of which neither a case nor a program has failed, such as lints, runs as a whole.
-    let whole = cases.is_empty() && programs.is_empty();
-    let parts = failed_parts.lines().filter(|_| whole).map(|name| format!("part {name}"));
-    let lines = cases.into_iter().chain(programs).chain(parts);
-    lines.map(|line| line + "\n").collect()
+    };
+    log.lines().filter_map(program).collect()
 }
 
 /// Returns the results as JUnit's XML.
@@ -144,14 +165,20 @@ mod tests {
                        error: 1 target failed:\n    `-p vrnic-abi --lib`\n\
                        \x20    Running tests/suites.rs (target/debug/deps/suites-0e)\n\
                        test tools::x ... FAILED\n    `-p vrnic-tests --test suites`\n";
-    const RESULTS: &str = "{\"suite\":\"tools\",\"case\":\"x\",\"seconds\":1.5,\"failure\":\"why\\nso\"}\n\
-                           {\"suite\":\"tools\",\"case\":\"y\",\"seconds\":2.0,\"failure\":null}\n";
+    const RESULTS: &str = r#"{"part":"smoke cases","suite":"tools","case":"x","seconds":1.5,"failure":"why\nso"}
+{"part":"smoke cases","suite":"tools","case":"y","seconds":2.0,"failure":null}
+"#;
 
     #[test]
     fn what_has_failed_is_run_again() -> Result<()> {
-        let again = failed("lints\n", LOG, &results(RESULTS)?);
-        assert_eq!(again, "case tools::x\nprogram -p vrnic-abi --lib\n");
-        assert_eq!(failed("lints\n", "", &[]), "part lints\n");
+        let again = |parts: &str| failed(parts, LOG, &results(RESULTS).unwrap_or_default());
+        assert_eq!(again("smoke cases\n"), "case tools::x\n");
+        assert_eq!(again("lints\ncrates\n"), "part lints\nprogram -p vrnic-abi --lib\n");
+        let others = "suite cm\nperftest, over packets\nmodels\n";
+        assert_eq!(again(others), "part suite cm\npart perftest, over packets\npart models\n");
+        assert_eq!(failed("crates\n", "", &[]), "part crates\n");
+        let begun = RESULTS.replace("\"x\"", &format!("\"{BEGINNING}\""));
+        assert_eq!(failed("smoke cases\n", LOG, &results(&begun)?), "part smoke cases\n");
         Ok(())
     }
 

@@ -4,10 +4,15 @@
 //! `tests/suites.toml`, and `--only TEXT` the cases whose names contain the text. Without a name
 //! all suites are meant. Other options are those of any test program.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Arguments;
 
 use crate::rows::List;
+
+/// How many times as long as in its row a suite may take, on a machine that is busy or slow.
+const SLOWER: u64 = 4;
 
 /// The suites and cases to run.
 pub(crate) struct Selection {
@@ -69,6 +74,12 @@ impl Selection {
         let named = named.filter_map(|(_, case)| case.as_deref());
         let smoke = self.smoke_cases(suite).iter().map(String::as_str).filter(|_| self.smoke);
         named.chain(smoke).find(|case| !cases.contains(case))
+    }
+
+    /// Returns how long a suite may take at most: several times as long as its row says.
+    pub(crate) fn limit(&self, suite: &str) -> Duration {
+        let seconds = self.list.row(suite).map_or(0, |row| row.seconds);
+        Duration::from_secs(u64::from(seconds) * SLOWER)
     }
 
     fn smoke_cases(&self, suite: &str) -> &[String] {

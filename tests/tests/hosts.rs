@@ -39,7 +39,7 @@ pub(crate) fn suite() -> Result<Suite> {
         uplink: vxlan.uplink(number).to_owned(),
     };
     let hosts = vxlan.hosts.iter().enumerate().map(host).collect();
-    Ok(Suite::new(Options { guests: HOSTS, hosts, ..Options::default() }, cases))
+    Ok(Suite::new(Options { guests: HOSTS, hosts, ..Options::default() }, cases).keeping(vxlan))
 }
 
 /// Runs `work` for each pair of guests, client and server, in one direction.

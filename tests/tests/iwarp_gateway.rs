@@ -38,7 +38,8 @@ pub(crate) fn suite() -> Result<Suite> {
         case("the_next_hop_is_another_gateway", rerouted),
         case("the_mac_of_a_guest_changes", moved),
     ];
-    Ok(Suite::new(Options { personality: Transport::Iwarp, hosts, ..Options::default() }, cases))
+    let options = Options { personality: Transport::Iwarp, hosts, ..Options::default() };
+    Ok(Suite::new(options, cases).keeping(gateway))
 }
 
 /// Returns the gateway.

@@ -1,5 +1,5 @@
 //! NFS over RDMA between adapters of iWARP, and between an adapter and siw, in guests that have its
-//! programs. `scripts/test apps` runs this.
+//! programs.
 
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;

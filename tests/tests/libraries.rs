@@ -34,7 +34,7 @@ const HERE: &str = "/lab";
 
 /// Returns the suite.
 pub(crate) fn suite() -> Result<Suite> {
-    let (tree, cases) = cases().context("scripts/test layouts fetches the libraries")?;
+    let (tree, cases) = cases().context("scripts/test libraries fetches the libraries")?;
     let options =
         Options { tree: Some(tree.path().to_owned()), memory: 2048, ..Options::default() };
     Ok(Suite::new(options, cases).keeping(tree))

@@ -45,6 +45,12 @@ fn restored(guest: &Guest) -> Result<()> {
 
 /// The kernels' random numbers, and what is made of them.
 fn random(pair: &Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        let noticed = "dmesg | grep 'crng reseeded due to virtual machine fork'";
+        guest
+            .check(noticed, SHORT_TIMEOUT)
+            .context("the kernel does not know that it was copied")?;
+    }
     let sources = [
         "head -c 32 /dev/urandom | od -An -tx1",
         "cat /proc/sys/kernel/random/uuid",
@@ -107,6 +113,7 @@ fn damaged() -> Result<()> {
         let output = Command::new(paths.bin.join("vrnic-lab"))
             .args(["--guests", "1", "--", "cat", "/proc/cmdline"])
             .env("VRNIC_CACHE", cache.path())
+            .env_remove("VRNIC_SNAPSHOT")
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "the lab failed: {said}");

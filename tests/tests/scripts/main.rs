@@ -222,7 +222,7 @@ fn what_runs_in_the_background_ends_with_its_script() -> Result<()> {
     Ok(())
 }
 
-/// Its command is started by another command, which gets no signal itself.
+/// The command of the script is started by another command, which gets no signal itself.
 #[test]
 fn a_script_that_a_signal_ends_says_so_and_ends_its_command() -> Result<()> {
     let folder = tempfile::tempdir()?;
