@@ -54,7 +54,8 @@ pack() {
 	# There is nothing to keep it outside of a forge.
 	[ -n "${GITHUB_OUTPUT-}" ] && [ -d "$cache" ] || return 0
 	mkdir -p "$(dirname "$archive")"
-	as_root tar --numeric-owner -C "$cache" -cf - . >"$archive" || rm -f "$archive"
+	# Snapshots of guests fit one machine.
+	as_root tar --numeric-owner --exclude=./snapshots -C "$cache" -cf - . >"$archive" || rm -f "$archive"
 }
 
 # share VARIABLE TEST WHAT: makes a path that is an input absolute, and gives it to the container under that path. Ends the

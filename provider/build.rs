@@ -94,7 +94,7 @@ fn bind(root: &ToolRoot, source: &Path, include: &Path) -> Result<String> {
         "--with-derive-default",
     ];
     let kernel = source.join("kernel-headers");
-    // Its linux/ holds what the guests' own kernel headers may lack.
+    // The folder linux/ in it holds what the guests' own kernel headers may lack.
     let clang =
         [OsStr::new("-I"), include.as_os_str(), OsStr::new("-idirafter"), kernel.as_os_str()];
     root.bind("wrapper.h", &options, &clang)

@@ -54,6 +54,8 @@ make_all() {
 make_guests() {
 	local early
 	"$VRNIC_TOP/scripts/setup" --host
+	# What is made from here on takes some of the room.
+	export VRNIC_ROOM=checked
 	fetch_crates
 	# That of a tool root that was not completed.
 	[ -e "$VRNIC_TOOLROOT/etc/vrnic-complete" ] || rm -f "$VRNIC_TOOLROOT/etc/vrnic-headers"
@@ -168,15 +170,15 @@ build_c_program() {
 		-o "$out" "$1" "$plugin" "$VRNIC_VERBS_LIB/libibverbs.so" -Wl,--allow-shlib-undefined
 }
 
-# build_module: the kernel module, by Kbuild in the tool root, as build/vrnic.ko, and the kernel clients beside it if the
-# variable clients is not empty.
+# build_module: the kernel module, by Kbuild in the tool root, as build/vrnic.ko, and the kernel clients next to it, unless
+# the variable clients is empty.
 build_module() {
 	local bitflags
 	step "building vrnic.ko for $(kernel_release)"
 	mkdir -p "$VRNIC_BUILD"
 	bitflags=$(crate_copy bitflags)
 	quietly "$VRNIC_BUILD/module.log" in_root make -C "/usr/src/linux-headers-$(kernel_release)" \
-		-j"$(nproc)" M="$VRNIC_TOP" MO="$VRNIC_BUILD" VRNIC_BITFLAGS="$bitflags" VRNIC_CLIENTS="$clients" modules
+		-j"$(nproc)" M="$VRNIC_TOP" MO="$VRNIC_BUILD" VRNIC_BITFLAGS="$bitflags" VRNIC_CLIENTS="${clients-y}" modules
 }
 
 # crate_copy NAME: a copy of that crate's source, of the version in Cargo.lock, where the tool root can see it.

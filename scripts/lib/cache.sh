@@ -11,7 +11,8 @@ cache_used() { touch -c -- "$@"; }
 # cache_tidy: removes the folders and the snapshots of guests that were not in use for long.
 cache_tidy() {
 	local folder
-	[ ! -d "$VRNIC_CACHE/snapshots" ] || find "$VRNIC_CACHE/snapshots" -type f -mtime "+$CACHE_DAYS" -delete
+	[ ! -d "$VRNIC_CACHE/snapshots" ] || find "$VRNIC_CACHE/snapshots" -ignore_readdir_race -type f \
+		! -name lock -mtime "+$CACHE_DAYS" -delete || true
 	find "$VRNIC_CACHE" -mindepth 1 -maxdepth 1 -type d -mtime "+$CACHE_DAYS" \
 		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' -o -name 'vrnic-*' \
 		-o -name libraries -o -name capture \) |

@@ -24,9 +24,10 @@ BUILD_SPACE=1300
 # check_space: ends the script if a disk has no room for what is not made yet. The cache and the clone may share a disk.
 check_space() {
 	local cache=0 build=0 target=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}
+	[ -z "${VRNIC_ROOM-}" ] || return 0
 	[ -e "$VRNIC_TOOLROOT/etc/vrnic-complete" ] || cache=$CACHE_SPACE
 	[ -e "$VRNIC_BIN/vrnicd" ] || build=$BUILD_SPACE
-	if [ "$(disk_of "$VRNIC_CACHE")" = "$(disk_of "$target")" ]; then
+	if [ "$(disk_of "$VRNIC_CACHE" | cut -d" " -f1)" = "$(disk_of "$target" | cut -d" " -f1)" ]; then
 		check_room "$VRNIC_CACHE" $((cache + build)) "set VRNIC_CACHE"
 	else
 		check_room "$VRNIC_CACHE" "$cache" "set VRNIC_CACHE"

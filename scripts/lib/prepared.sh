@@ -11,6 +11,17 @@ PREPARED_VARIABLES+='|CARGO_(BUILD|PROFILE|TARGET)_[A-Za-z0-9_]+|CARGO_(ENCODED_
 # unless_prepared NAME COMMAND…: runs the command, which makes the files that `outputs_NAME` prints, unless they are as
 # that command left them the last time, and nothing else has changed since: no source, tool, setting or folder.
 unless_prepared() {
+	local lock
+	mkdir -p "$VRNIC_BUILD"
+	# Another script would build other outputs, or with other settings, while this one looks at them.
+	exec {lock}>"$VRNIC_BUILD/prepared.lock"
+	flock -n "$lock" || { step "waiting for another script that builds"; flock "$lock"; }
+	make_unless_prepared "$@"
+	exec {lock}>&-
+}
+
+# make_unless_prepared NAME COMMAND…: does that. The caller has the lock.
+make_unless_prepared() {
 	local name=$1 note=$VRNIC_BUILD/prepared-$1 sources outputs
 	shift
 	sources=$(prepared_sources)
@@ -20,6 +31,7 @@ unless_prepared() {
 		cache_tidy
 		return
 	fi
+	check_machine
 	rm -f "$note"
 	"$@"
 	outputs=$(prepared_outputs "$name")
@@ -33,7 +45,8 @@ unless_prepared() {
 # that decide about what is built. Any other time of a file counts as a change, also an earlier one.
 prepared_sources() {
 	{
-		rustc -vV
+		# What builds says that there is none.
+		rustc -vV || true
 		env | LC_ALL=C sort | grep -E "^($PREPARED_VARIABLES)="
 		printf '%s\n' "$EUID" "${CARGO_HOME:-$HOME/.cargo}"
 		cd "$VRNIC_TOP" || exit

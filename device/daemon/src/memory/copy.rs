@@ -32,8 +32,9 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { ptr::copy(from, to, len) };
 }
 
-/// Copies by vectors of 32 bytes, four at a time. They have a name each: an iterator over them is a
-/// function without AVX, which not every build inlines, and then it is ten times as slow.
+/// Copies by vectors of 32 bytes, four at a time. Each of the four has a variable of its own and no
+/// iterator runs over them: an iterator is a function that is compiled without AVX, and in builds
+/// that do not inline it the copy is ten times as slow.
 ///
 /// # Safety
 /// The processor must have AVX, `from` must be readable and `to` writable for `len` bytes, and
