@@ -233,8 +233,10 @@ fn a_script_that_a_signal_ends_says_so_and_ends_its_command() -> Result<()> {
         (Signal::SIGINT, "was ended by SIGINT (Ctrl-C)"),
     ] {
         let text = format!(". scripts/lib/common.sh; {command}");
-        let mut script = Command::new("bash");
-        script.args(["-euc", &text]).current_dir(top()?).env("VRNIC_CACHE", folder.path());
+        // A program that a shell has started in the background ignores SIGINT.
+        let mut script = Command::new("env");
+        script.args(["--default-signal=INT", "bash", "-euc", &text]);
+        script.current_dir(top()?).env("VRNIC_CACHE", folder.path());
         script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let script = script.process_group(0).spawn()?;
         let end = Instant::now() + Duration::from_secs(10);
