@@ -1,8 +1,9 @@
-//! Signals that end this process: Ctrl-C (SIGINT), SIGTERM and SIGHUP. The process then says so, and
-//! has the exit status 128 + signal.
+//! Signals that end this process: Ctrl-C (SIGINT), SIGTERM and SIGHUP. The process then says so,
+//! and has the exit status 128 + signal.
 //!
-//! Usually the process ends at once, after what [`before_the_end`] was given. While a [`Deferral`] exists,
-//! the first signal is only noted, so that the results are saved; the second one ends it at once.
+//! Usually the process ends at once, after what [`before_the_end`] was given. While a
+//! [`Deferral`] exists, the first signal is only noted, so that the results are saved; the
+//! second one ends it at once.
 
 use std::io::{self, Write};
 use std::sync::Once;
@@ -50,7 +51,8 @@ pub fn noted() -> Option<i32> {
     Some(NOTED.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
 }
 
-/// Lets `work` run before a signal ends the process. `work` gets the sentence that names the signal.
+/// Lets `work` run before a signal ends the process. The parameter of `work` is a sentence that
+/// names the signal.
 pub fn before_the_end(work: impl FnOnce(&str) + Send + 'static) {
     *LAST.lock() = Some(Box::new(work));
 }
