@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
 use vrnic_abi::pci::{DEVICE_ID, VENDOR_ID};
 
 use crate::agent::Agent;
@@ -13,7 +14,7 @@ use crate::qmp::Qmp;
 use crate::setup::Setup;
 
 /// Command of QEMU after which a migration writes each page to a place of its own in the file.
-pub(crate) const MAPPED: &str = r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"mapped-ram","state":true}]}}"#;
+const MAPPED: &str = r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"mapped-ram","state":true}]}}"#;
 /// Time between two looks at a migration.
 const LOOKING: Duration = Duration::from_millis(5);
 /// Time limit for reading a snapshot.
@@ -44,10 +45,7 @@ impl fmt::Display for Unfit {
 /// If QEMU refuses it.
 pub(crate) fn load(setup: &Setup, file: &Path) -> Result<Qmp> {
     let mut qmp = Qmp::connect_early(&setup.qmp_socket())?;
-    qmp.run(MAPPED)?;
-    let uri = serde_json::json!(format!("file:{}", file.display()));
-    qmp.run(&format!(r#"{{"execute":"migrate-incoming","arguments":{{"uri":{uri}}}}}"#))?;
-    completed(&mut qmp, READING).context("reading the snapshot")?;
+    migrate(&mut qmp, "migrate-incoming", file, READING).context("reading the snapshot")?;
     for command in setup.plugging().iter().take(1).flatten() {
         qmp.run(command)?;
     }
@@ -96,8 +94,15 @@ fn found(setup: &Setup, number: usize) -> String {
     script
 }
 
-/// Waits until a migration has completed.
-pub(crate) fn completed(qmp: &mut Qmp, timeout: Duration) -> Result<()> {
+/// Moves the state of a machine to a file, with the command `migrate`, or from it, with
+/// `migrate-incoming`.
+///
+/// # Errors
+/// If QEMU refuses or fails, or does not complete it within `timeout`.
+pub(crate) fn migrate(qmp: &mut Qmp, command: &str, file: &Path, timeout: Duration) -> Result<()> {
+    qmp.run(MAPPED)?;
+    let uri = format!("file:{}", file.display());
+    qmp.run(&json!({"execute": command, "arguments": {"uri": uri}}).to_string())?;
     let end = Instant::now() + timeout;
     loop {
         let answer = qmp.run(r#"{"execute":"query-migrate"}"#)?;

@@ -277,7 +277,7 @@ fn run(entries: &[Entry], selection: &Selection) -> Result<bool> {
         }
         passed &= !libtest_mimic::run(&selection.arguments, trials).has_failed();
         let mut harness = locked(&harness);
-        // What the suite keeps may be their network.
+        // A value that the suite keeps may be the network of its guests.
         if suite.changes_guests || !suite.kept.is_empty() {
             harness.pair = None;
         }

@@ -24,7 +24,7 @@ use crate::overlay::write_start;
 use crate::paths::Paths;
 use crate::progress::step;
 use crate::qmp::Qmp;
-use crate::restore::{MAPPED, completed};
+use crate::restore::migrate;
 use crate::root::Root;
 use crate::rundir::RunDir;
 use crate::setup::Setup;
@@ -135,7 +135,7 @@ fn make(paths: &Paths, accel: Accel, template: Setup, file: &Path) -> Result<()>
     let new = file.with_extension("new");
     let written = write(&guest, &new).and_then(|()| keep(&new, file));
     if written.is_err() {
-        // What there is of it may fill the disk.
+        // The incomplete file may fill the disk.
         let _absent = fs::remove_file(new);
     }
     written.context("cannot write the snapshot")
@@ -151,10 +151,7 @@ fn keep(new: &Path, file: &Path) -> Result<()> {
 fn write(guest: &Guest, file: &Path) -> Result<()> {
     let mut qmp = Qmp::connect(&guest.setup().qmp_socket())?;
     qmp.run(r#"{"execute":"stop"}"#)?;
-    qmp.run(MAPPED)?;
-    let uri = serde_json::json!(format!("file:{}", file.display()));
-    qmp.run(&format!(r#"{{"execute":"migrate","arguments":{{"uri":{uri}}}}}"#))?;
-    completed(&mut qmp, WRITING)
+    migrate(&mut qmp, "migrate", file, WRITING)
 }
 
 /// Removes all but `left` snapshots, those first that were not in use for the longest time, and
