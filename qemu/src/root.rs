@@ -13,7 +13,7 @@ use crate::system::System;
 pub enum Root {
     /// An initramfs, which is the guest's only file system.
     Memory(PathBuf),
-    /// The same, for a guest of which a snapshot is made: its adapters are plugged in later.
+    /// An initramfs of a guest of which a snapshot is made. Adapters are plugged in later.
     Template(PathBuf),
     /// The memory of such a guest.
     Snapshot {

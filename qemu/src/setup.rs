@@ -17,9 +17,9 @@ pub const SHARE: &str = "share";
 /// Parameters of a guest.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Its name, one word.
+    /// Name of the guest, one word.
     pub name: String,
-    /// Its adapter.
+    /// First adapter of the guest.
     pub adapter: Adapter,
     /// More adapters.
     pub more: Vec<Adapter>,
@@ -27,7 +27,7 @@ pub struct Setup {
     pub plugged: bool,
     /// The device of memory that is plugged in later, too.
     pub more_memory: MemoryDevice,
-    /// Its IOMMU, if it has one.
+    /// IOMMU of the guest, if there is one.
     pub iommu: Option<Iommu>,
     /// Virtual processors.
     pub cpus: u32,
