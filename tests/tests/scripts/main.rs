@@ -12,6 +12,8 @@ mod action;
 mod paths;
 mod prepared;
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -27,9 +29,20 @@ use vrnic_tests::script::{run, said, top};
 /// A folder in which no user can make files, not even root.
 const NO_CACHE: &str = "/proc/vrnic";
 
+/// Returns a command without the settings that the script of this test run has given to its own
+/// commands.
+fn plain(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    let of_scripts = |name: &OsString| name.as_encoded_bytes().starts_with(b"VRNIC_");
+    for name in env::vars_os().map(|(name, _)| name).filter(of_scripts) {
+        command.env_remove(name);
+    }
+    command
+}
+
 /// Runs a script of the clone. Returns its exit status and what it prints.
 fn script(name: &str, arguments: &[&str]) -> Result<(Option<i32>, String)> {
-    let mut command = Command::new(top()?.join("scripts").join(name));
+    let mut command = plain(top()?.join("scripts").join(name));
     let output = run(command.args(arguments).env("VRNIC_CACHE", NO_CACHE))?;
     let text = [output.stdout, output.stderr].concat();
     Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
@@ -100,7 +113,7 @@ fn functions(files: &[&str], text: &str, cache: &Path) -> Result<String> {
         .chain(files)
         .map(|file| format!(". scripts/lib/{file}.sh\n"))
         .collect();
-    let mut command = Command::new("bash");
+    let mut command = plain("bash");
     let command = command.args(["-euc", &(sources + text)]).current_dir(top()?);
     let output = run(command.env("VRNIC_CACHE", cache))?;
     let text = [output.stdout, output.stderr].concat();
@@ -234,7 +247,7 @@ fn a_script_that_a_signal_ends_says_so_and_ends_its_command() -> Result<()> {
     ] {
         let text = format!(". scripts/lib/common.sh; {command}");
         // A program that a shell has started in the background ignores SIGINT.
-        let mut script = Command::new("env");
+        let mut script = plain("env");
         script.args(["--default-signal=INT", "bash", "-euc", &text]);
         script.current_dir(top()?).env("VRNIC_CACHE", folder.path());
         script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -338,7 +351,7 @@ fn scripts_and_clones_have_one_path_whatever_link_leads_to_them() -> Result<()> 
     let (link, clone) = (folder.path().join("lab"), folder.path().join("clone"));
     std::os::unix::fs::symlink(top.join("scripts/lab"), &link)?;
     std::os::unix::fs::symlink(&top, &clone)?;
-    let output = run(Command::new(&link).arg("--help"))?;
+    let output = run(plain(&link).arg("--help"))?;
     ensure!(output.status.success(), "{}", said(&output));
     let text = format!(". {}/scripts/lib/common.sh; echo $VRNIC_TOP", clone.display());
     let output = run(Command::new("bash").args(["-euc", &text]))?;
