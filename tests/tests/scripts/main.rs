@@ -5,10 +5,12 @@
 //! | module | what it tests |
 //! | --- | --- |
 //! | [`action`] | the action for forges |
+//! | [`commits`] | what `scripts/check-commits` says of messages |
 //! | [`paths`] | what `scripts/lab` refuses: files, folders, rules |
 //! | [`prepared`] | whether a script builds something |
 
 mod action;
+mod commits;
 mod paths;
 mod prepared;
 
