@@ -114,6 +114,45 @@ fn a_fin_is_told_in_every_state() {
     assert_eq!((state(&a), events(&a)), (RdmaState::Error, told));
 }
 
+/// The end that finds a fault is in the state Terminate until the peer closes its direction.
+#[test]
+fn the_state_is_terminate_until_the_peer_closes() {
+    let cable = Cable::new(8, Faults::default());
+    let (mut a, b) = connected(&cable);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key ^ 1));
+    cable.run_until(|| events(&b).contains(ConnectionEvents::TERMINATE_SENT));
+    let held = std::rc::Rc::new(std::cell::Cell::new(true));
+    let hold = std::rc::Rc::clone(&held);
+    cable.links[0].borrow_mut().rule(move |_| if hold.get() { Fate::Drop } else { Fate::Pass });
+    pass(&cable, 10 * MS);
+    assert_eq!((state(&b), events(&b)), (RdmaState::Terminate, ConnectionEvents::TERMINATE_SENT));
+    held.set(false);
+    reach(&cable, &b, Stage::Gone);
+    assert_eq!((ending(&b), state(&b)), (Ending::TerminateSent, RdmaState::Error));
+}
+
+/// A work request that is posted while the connection closes waits for the end, and is flushed.
+#[test]
+fn a_work_request_of_a_connection_that_closes_is_flushed() {
+    let cable = Cable::new(9, Faults::default());
+    let (mut a, b) = connected(&cable);
+    let held = std::rc::Rc::new(std::cell::Cell::new(true));
+    let hold = std::rc::Rc::clone(&held);
+    cable.links[1].borrow_mut().rule(move |_| if hold.get() { Fate::Drop } else { Fate::Pass });
+    assert_eq!(close(&a, Closing::Graceful), Ok(Closed::Done));
+    pass(&cable, MS);
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    pass(&cable, 10 * MS);
+    assert_eq!((a.state(), state(&a)), (State::Sqd, RdmaState::Closing));
+    assert!(a.send_cq.poll().is_none());
+    held.set(false);
+    reach(&cable, &b, Stage::Gone);
+    cable.run_until(|| state(&a) == RdmaState::Idle);
+    assert_eq!(ending(&a), Ending::Graceful);
+    pass(&cable, MS);
+    assert_eq!(status(&a.send_cq.poll().expect("it is flushed")), Status::WrFlushErr);
+}
+
 /// A connection that is closed on both sides leaves the adapter before its wait for late segments
 /// is over, and its addresses are free.
 #[test]
