@@ -70,7 +70,7 @@ impl Wait {
     }
 }
 
-/// Returns the time of the next check of a wait.
-fn next_check(now: Nanos, since: Nanos) -> Nanos {
+/// Returns the time of the next check of a wait that has begun at `since`.
+pub(crate) fn next_check(now: Nanos, since: Nanos) -> Nanos {
     now.plus((now.since(since) / 16).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL))
 }

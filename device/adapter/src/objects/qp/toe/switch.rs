@@ -1,18 +1,12 @@
 //! The transition of a connection from bytes to RDMA, at the QP that carries the bytes.
 
-use std::time::Duration;
-
 use vrnic_iwarp::mpa::start::Agreement;
 use vrnic_packet::Nanos;
 use vrnic_tcp::Share;
 
 use crate::host::Host;
 use crate::objects::qp::peer::{Peer, WeakPeer};
-
-/// Minimum and maximum time between two checks whether the first receive is posted. The guest rings
-/// no doorbell for it.
-const MIN_POLL_INTERVAL: Duration = Duration::from_micros(100);
-const MAX_POLL_INTERVAL: Duration = Duration::from_millis(5);
+use crate::objects::qp::waits::next_check;
 
 /// The terms of the messages that follow.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +59,8 @@ impl<H: Host> Switch<H> {
         self.to.upgrade()
     }
 
-    /// Returns the time of the next check for a receive. The pauses grow with the wait.
+    /// Returns the time of the next check for a receive, for which the guest rings no doorbell.
     pub fn next_look(&mut self, now: Nanos) -> Nanos {
-        let since = *self.since.get_or_insert(now);
-        now.plus((now.since(since) / 16).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL))
+        next_check(now, *self.since.get_or_insert(now))
     }
 }
