@@ -20,14 +20,22 @@ pub(crate) fn text(file: &Path) -> String {
 /// Returns the files with an extension, without hidden folders and build results. Their paths start
 /// at the root of the tree.
 pub(crate) fn with_extension(extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    collect(top(), extension, &mut found);
-    found.sort();
+    let mut found = all();
+    found.retain(|path| path.extension().is_some_and(|of| of == extension));
     assert!(found.len() > 5, "the tree has more .{extension} files than {found:?}");
     found
 }
 
-fn collect(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+/// Returns all files, without hidden ones and build results. Their paths start at the root of the
+/// tree.
+pub(crate) fn all() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    collect(top(), &mut found);
+    found.sort();
+    found
+}
+
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let entry = entry.expect("an entry");
         let (name, path) = (entry.file_name(), entry.path());
@@ -35,9 +43,9 @@ fn collect(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
         if entry.file_type().expect("a type").is_dir() {
             let result = folder == top() && RESULTS.contains(&&*name);
             if !name.starts_with('.') && !result {
-                collect(&path, extension, found);
+                collect(&path, found);
             }
-        } else if path.extension().is_some_and(|of| of == extension) {
+        } else if !name.starts_with('.') {
             found.push(path.strip_prefix(top()).expect("below the root").to_owned());
         }
     }

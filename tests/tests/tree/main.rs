@@ -1,11 +1,13 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
 //! comments, the files that documents name, the tables of modules, cycles between modules, the
-//! modules with `unsafe`, guards that are made too early, parameters that are tuples, and the
+//! modules with `unsafe`, guards that are made too early, parameters that are tuples, sizes of
+//! functions, files and folders, types of one name, doc comments that do not stand alone, and the
 //! suites of whole-system tests.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`files`] | the files of the tree |
+//! | [`listed`] | numbers that are compared with a limit, with a list of those beyond it |
 //! | [`lines`] | lines of Markdown and of comments that are too long |
 //! | [`modules`] | the modules of a crate, and the modules that each of them uses |
 //! | [`paths`] | files that documents name |
@@ -13,6 +15,8 @@
 //! | [`cycles`] | modules that use each other |
 //! | [`guards`] | guards that are made before the code knows whether they are needed |
 //! | [`parameters`] | parameters of functions that are tuple patterns |
+//! | [`sentences`] | doc comments that begin with "It" or the like |
+//! | [`sizes`] | functions, files and folders that are too large; types of one name |
 //! | [`suites`] | the suites of whole-system tests: modules, rows, the table in docs/testing.md, the record |
 //! | [`unsafety`] | modules with `unsafe`, compared with the modules that the root names |
 
@@ -20,9 +24,12 @@ mod cycles;
 mod files;
 mod guards;
 mod lines;
+mod listed;
 mod modules;
 mod parameters;
 mod paths;
+mod sentences;
+mod sizes;
 mod suites;
 mod tables;
 mod unsafety;
@@ -101,4 +108,29 @@ fn no_guard_is_made_too_early() {
     let files = files::with_extension("rs");
     let early: Vec<_> = files.iter().flat_map(|file| guards::eager(file)).collect();
     none_of(&early, "guards that are made before the code knows whether they are needed");
+}
+
+#[test]
+fn functions_have_at_most_60_lines() {
+    none_of(&sizes::functions(), "functions that are too long, with their numbers of lines");
+}
+
+#[test]
+fn files_have_at_most_500_lines() {
+    none_of(&sizes::files_of_rust(), "files that are too long, with their numbers of lines");
+}
+
+#[test]
+fn folders_have_at_most_20_files() {
+    none_of(&sizes::folders(), "folders with too many files");
+}
+
+#[test]
+fn public_types_of_a_crate_have_different_names() {
+    none_of(&sizes::types(), "crates with several public types of one name");
+}
+
+#[test]
+fn doc_comments_stand_alone() {
+    none_of(&sentences::check(), "paragraphs that begin with It, Its, They or Those");
 }

@@ -1,0 +1,77 @@
+//! Doc comments that do not stand alone.
+//!
+//! A reader sees a doc comment by itself: in the editor, in rustdoc, or next to a declaration in
+//! the middle of a file. A paragraph that begins with "It" or "They" makes the reader look for the
+//! thing that is meant.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::files;
+use crate::listed;
+
+/// Words with which no paragraph begins.
+const WORDS: [&str; 4] = ["It", "Its", "They", "Those"];
+
+/// Folders that still have such paragraphs.
+const LISTED: &[(&str, usize)] = &[
+    ("abi", 54),
+    ("bench", 2),
+    ("device/adapter", 130),
+    ("device/cli", 4),
+    ("device/control-api", 29),
+    ("device/daemon", 38),
+    ("device/dev/simlink", 7),
+    ("device/dev/testdriver", 13),
+    ("device/faults", 18),
+    ("device/iscsi", 1),
+    ("device/iwarp", 22),
+    ("device/packet", 2),
+    ("device/pcap", 1),
+    ("device/roce", 25),
+    ("device/tcp", 21),
+    ("driver", 91),
+    ("provider", 16),
+    ("qemu", 15),
+    ("tests", 29),
+];
+
+/// Returns the paragraphs that begin with such a word, by folder if the folder is listed.
+pub(crate) fn check() -> Vec<String> {
+    let mut found = BTreeMap::new();
+    for file in files::with_extension("rs") {
+        for line in find(&files::text(&file)) {
+            *found.entry(place(&file, line)).or_insert(0) += 1;
+        }
+    }
+    listed::compare(&found.into_iter().collect::<Vec<_>>(), 0, LISTED)
+}
+
+/// Returns the listed folder of a file, or the line.
+fn place(file: &Path, line: usize) -> String {
+    let listed = LISTED.iter().find(|(folder, _)| file.starts_with(folder));
+    listed.map_or_else(|| format!("{}:{line}", file.display()), |(folder, _)| (*folder).to_owned())
+}
+
+/// Returns the lines with which such a paragraph begins.
+fn find(text: &str) -> Vec<usize> {
+    let (mut found, mut within) = (Vec::new(), false);
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let comment = line.strip_prefix("///").or(line.strip_prefix("//!")).map(str::trim);
+        let first = comment.and_then(|comment| comment.split_whitespace().next());
+        if !within && first.is_some_and(|word| WORDS.contains(&word)) {
+            found.push(number);
+        }
+        within = comment.is_some_and(|comment| !comment.is_empty());
+    }
+    found
+}
+
+#[test]
+fn paragraphs_without_a_noun_are_found() {
+    let text = "//! It is a crate.\n\n/// A thing.\n///\n/// They are many. A list:\n/// Its end.\n\
+                struct A;\n    /// Those\n    /// Italian.\n    b: u8, // It is.\n/// Its c.\nc: u8,\n";
+    assert_eq!(find(text), [1, 5, 8, 11]);
+    assert!(find("/// Items.\n/// It is.\n/// - They are.\n// It\n").is_empty());
+}
