@@ -15,7 +15,8 @@ pub(crate) fn must_hit() -> Result<()> {
     let rules = ["--fault", "hold-request by=1ms function=a every=50", "--must-hit"];
     let command = ["--", "ib_write_bw -D 8 $VRNIC_PEER"];
     let ran = lab(&[&WRITES[..], &rules, &command].concat())?;
-    ensure!(ran.status.success(), "{}", said(&ran));
+    let shows = said(&ran).contains("the rule 'hold-request by=1ms function=a every=50' has hit ");
+    ensure!(ran.status.success() && shows, "{}", said(&ran));
     let rules = ["--fault", "fail-qp function=a opcode=fetch-add", "--must-hit"];
     let ran = lab(&[&WRITES[..], &rules, &command].concat())?;
     let text = said(&ran);

@@ -99,6 +99,9 @@ fn one(fleet: &Fleet, phase: &Phase, over: &AtomicBool) -> Result<()> {
     }
     let listed: Listed = serde_json::from_slice(&vrnic(fleet, &["fault", "list", "--json"])?)?;
     let after = Counters::read(fleet)?;
+    for rule in listed.rules.iter().filter(|rule| rule.hit > 0) {
+        step(format!("the rule '{}' has hit {} of {}", rule.rule, rule.hit, rule.seen));
+    }
     let mut wrong = Vec::new();
     if early {
         wrong.push(format!("the command ended after {:.1} s", start.elapsed().as_secs_f64()));
