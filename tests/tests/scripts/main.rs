@@ -8,11 +8,13 @@
 //! | [`commits`] | what `scripts/check-commits` says of messages |
 //! | [`paths`] | what `scripts/lab` refuses: files, folders, rules |
 //! | [`prepared`] | whether a script builds something |
+//! | [`release`] | what a release needs |
 
 mod action;
 mod commits;
 mod paths;
 mod prepared;
+mod release;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -288,7 +290,8 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 #[test]
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
     for name in [
-        "setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test", "check",
+        "setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test",
+        "check", "release",
     ] {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
@@ -340,6 +343,7 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
     ] {
         refuses("test", arguments, part)?;
     }
+    refuses("release", &["--into"], "--into needs a folder")?;
     refuses("check", &["none"], "there is no crate 'none'")?;
     refuses("setup", &["--with", "minimal"], "needs packages")?;
     refuses("setup", &["--with", "large", "fio"], "needs an image")?;
