@@ -1,6 +1,6 @@
 //! Checks of the action, of `ci/workflows`, and of documents with jobs, without a guest: the action
-//! has an input for each option of the lab, the jobs give it only inputs that it has, and the page
-//! of projects names each port and each workflow.
+//! has an input for each option of the lab, the jobs give it only inputs that it has, and the pages
+//! of projects name each port and each workflow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -159,13 +159,15 @@ fn workflows_give_the_action_inputs_that_it_has() -> Result<()> {
 }
 
 #[test]
-fn the_page_names_each_port_and_each_workflow() -> Result<()> {
-    let page = fs::read_to_string(top()?.join("docs/projects.md"))?;
+fn the_pages_name_each_port_and_each_workflow() -> Result<()> {
+    let (users, maintainers) = (read("docs/projects.md")?, read("docs/for-maintainers.md")?);
     for port in names("ci/ports")? {
-        ensure!(page.contains(&format!("| `{port}` |")), "docs/projects.md has no row of {port}");
+        ensure!(users.contains(&format!("| `{port}` |")), "docs/projects.md has no row of {port}");
+        let entry = format!("**`{port}`**");
+        ensure!(maintainers.contains(&entry), "docs/for-maintainers.md has no entry of {port}");
     }
     for workflow in names("ci/workflows")? {
-        ensure!(page.contains(&workflow), "docs/projects.md does not name {workflow}");
+        ensure!(maintainers.contains(&workflow), "docs/for-maintainers.md lacks {workflow}");
     }
     Ok(())
 }
