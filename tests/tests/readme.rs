@@ -1,5 +1,6 @@
-//! Runs the commands of README.md, docs/ci.md and docs/first-job.md as they are printed there. The
-//! test fails if a document has a block that it does not know.
+//! Runs the commands of the README and of the pages for users as they are printed there, and
+//! compares what the README says that they print with what they do print. The test fails if a
+//! document has a block that it does not know.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +19,7 @@ use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::with_sound_clocks;
 use vrnic_qemu::process::Killed;
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::script::{archive, base_root, succeed, top};
+use vrnic_tests::script::{self, archive, base_root, run, said, succeed, top};
 
 /// Time limit of a guest that boots.
 const BOOT: Duration = Duration::from_secs(180);
@@ -26,7 +27,14 @@ const BOOT: Duration = Duration::from_secs(180);
 const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The documents whose blocks are commands.
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/ci.md", "docs/first-job.md"];
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "docs/ci.md",
+    "docs/first-job.md",
+    "docs/guests.md",
+    "docs/packages.md",
+    "docs/projects.md",
+];
 
 /// Returns the suite.
 pub(crate) fn suite() -> Result<Suite> {
@@ -34,7 +42,8 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::alone("every_block_is_run", every_block),
         Case::alone("packages", packages),
         Case::alone("scripts_run", scripts_run),
-        Case::alone("your_own_vm", own_vm),
+        Case::alone("demonstration", demonstration),
+        Case::alone("your_own_vms", own_vms),
         Case::alone("scripts_lab", labs),
         Case::alone("first_job", first_job),
         Case::alone("ports", ports),
@@ -58,21 +67,34 @@ fn beginning(with: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The beginnings of the blocks that the cases run, and of four blocks that they do not run: jobs
-/// need a forge, the test `image` runs the image without podman, and virtme-ng is not a program
-/// that the tests may expect here.
-const KNOWN: [&str; 11] = [
+/// The beginnings of the blocks that the cases run.
+const RUN: [&str; 9] = [
     "scripts/package",
     "scripts/run",
+    "console\n$ scripts/lab",
     "mkdir -p /run/vrnic",
-    "qemu-system-x86_64",
+    "vm() {",
+    "nic=$(",
     "scripts/lab",
     "ci/ports",
-    "jobs:",
     "mkdir mine",
+];
+
+/// The beginnings of blocks that no case runs: jobs need a forge; the suite `image` runs the image
+/// without podman; the suite `system` has commands for whole Debian systems of its own; and these
+/// tests cannot expect libvirt and virtme-ng on a machine.
+const NOT_RUN: [&str; 11] = [
+    "jobs:",
+    "yaml\njobs:",
     "yaml\nname: rdma",
     "scripts/image",
     "vng --run",
+    "net='-netdev",
+    "virsh define",
+    "apt install ./vrnic",
+    "mount -t 9p",
+    "[Service]",
+    "tar -xJf",
 ];
 
 fn every_block() -> Result<()> {
@@ -80,7 +102,7 @@ fn every_block() -> Result<()> {
         let blocks = blocks(document)?;
         ensure!(!blocks.is_empty(), "{document} has no blocks");
         for block in blocks {
-            let known = KNOWN.iter().any(|known| block.starts_with(known));
+            let known = RUN.iter().chain(&NOT_RUN).any(|known| block.starts_with(known));
             ensure!(known, "{document} has a block that this test does not run:\n{block}");
         }
     }
@@ -121,10 +143,78 @@ fn scripts_run() -> Result<()> {
     Ok(())
 }
 
+/// A command and the lines of its output, as a document prints them.
+struct Shown {
+    command: String,
+    lines: Vec<String>,
+}
+
+impl Shown {
+    /// Reads a block that begins with `$` and a command, which goes on after a backslash.
+    fn read(block: &str) -> Result<Self> {
+        let text = block.split_once("$ ").context("no command")?.1;
+        let mut lines = text.lines();
+        let mut command = Vec::new();
+        for line in lines.by_ref() {
+            command.push(line);
+            if !line.ends_with('\\') {
+                break;
+            }
+        }
+        let lines: Vec<_> = lines.map(form).collect();
+        ensure!(!lines.is_empty(), "the block shows no output:\n{block}");
+        Ok(Self { command: command.join("\n"), lines })
+    }
+}
+
+/// Returns a line with `#` in place of each number, and a blank in place of each row of blanks.
+/// Numbers of a fault's rule stay.
+fn form(line: &str) -> String {
+    let mut parts: Vec<String> = line.split('\'').map(str::to_owned).collect();
+    for outside in parts.iter_mut().step_by(2) {
+        let digits = |letter: char| letter.is_ascii_digit() || letter == '.';
+        let mut form = String::new();
+        for letter in outside.replace("Kvm", "Tcg").chars() {
+            let letter = if digits(letter) { '#' } else { letter };
+            if !(letter == '#' && form.ends_with('#')) {
+                form.push(letter);
+            }
+        }
+        *outside = form.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    parts.join("'")
+}
+
+/// The commands of the README print the lines that it shows, in this order, with any figures: the
+/// lab those that begin with a bracket, the guest the others.
+fn demonstration() -> Result<()> {
+    for block in beginning("console\n$ ")? {
+        let shown = Shown::read(&block)?;
+        let ran = script::with_figures(|| {
+            run(Command::new("bash").args(["-euc", &shown.command]).current_dir(top()?))
+        })?;
+        ensure!(ran.status.success(), "{}", said(&ran));
+        let (of_lab, of_guest): (Vec<_>, Vec<_>) =
+            shown.lines.iter().partition(|line| line.starts_with('['));
+        ensure!(!of_lab.is_empty() && !of_guest.is_empty(), "the block has no figures:\n{block}");
+        for (lines, printed) in [(of_lab, &ran.stderr), (of_guest, &ran.stdout)] {
+            let printed = String::from_utf8_lossy(printed);
+            let mut printed = printed.lines().map(form);
+            for line in lines {
+                let found = printed.any(|it| it == *line);
+                ensure!(found, "the run has no line '{line}' there: {}", said(&ran));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The test writes the programs of the examples. The commands come from the documents.
 fn labs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     fs::create_dir(folder.path().join("my-tests"))?;
+    // The folder of docs/first-job.md, of which its second command uses nothing.
+    fs::create_dir(folder.path().join("mine"))?;
     for (name, text) in [
         ("server", "#!/bin/sh\nexec ib_write_bw -n 100\n"),
         ("client", "#!/bin/sh\necho kept >$VRNIC_OUTPUT/kept\nexec ib_write_bw -n 100 $1\n"),
@@ -197,39 +287,48 @@ fn lines(block: &str) -> Vec<String> {
     block.lines().map(str::to_owned).collect()
 }
 
-/// Runs the daemon and QEMU with the arguments of the README: the guest gets an active RDMA device.
-fn own_vm() -> Result<()> {
+/// Runs the daemon and two QEMUs with the arguments of docs/guests.md, and its commands in the
+/// guests: they exchange data.
+fn own_vms() -> Result<()> {
     let paths = Paths::from_env()?;
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
-    let contents = Contents { files: &[], tree: None, names: &hosts::table(1, 1) };
+    let contents = Contents { files: &[], tree: None, names: &hosts::table(2, 1) };
     write_initramfs(&paths, contents, &path("initramfs"))?;
-    let (daemon, qemu) =
-        (&beginning("mkdir -p /run/vrnic")?[0], &beginning("qemu-system-x86_64 …")?[0]);
-    // The README leaves these arguments to the user: the kernel, a console, a port for commands.
-    let accel = Accel::choose(&paths)?.arguments().join(" ");
-    let more = format!(
-        "{accel} -smp 1,maxcpus=2 -nodefaults -display none -no-reboot -kernel {kernel} \
-         -initrd {folder}/initramfs -append 'console=ttyS0 quiet no_timer_check tsc=reliable \
-         rdinit=/init panic=-1 hostname=a' -serial file:{folder}/console \
-         -device virtio-serial-pci -chardev socket,id=agent,path={folder}/agent,server=on,wait=off \
+    fs::create_dir(path("packages"))?;
+    let (daemon, vm) = (&beginning("mkdir -p /run/vrnic")?[0], &beginning("vm() {")?[0]);
+    // The page leaves the disk to the user. These guests have a kernel and an agent instead.
+    let machine = format!(
+        "-kernel {kernel} -initrd {folder}/initramfs -append \"console=ttyS0 quiet no_timer_check \
+         tsc=reliable rdinit=/init panic=-1 hostname=$1\" -nodefaults -no-reboot \
+         -device virtio-serial-pci -chardev socket,id=agent,path={folder}/$1.agent,server=on,wait=off \
          -device virtserialport,chardev=agent,name=vrnic.agent",
         kernel = paths.kernel().display(),
         folder = folder.path().display(),
     );
-    let program = paths.qemu_command();
-    let words = std::iter::once(program.get_program()).chain(program.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let accel = Accel::choose(&paths)?.arguments().join(" ");
+    let console = format!("-display none -serial file:{}/$1.console", folder.path().display());
+    let mut run = vm.clone();
+    for (printed, tested) in [
+        ("qemu-system-x86_64", &*top()?.join("scripts/qemu").to_string_lossy()),
+        ("-accel kvm", &accel),
+        ("-m 2G", "-m 1G"),
+        ("size=2G", "size=1G"),
+        ("-drive file=$1.qcow2,if=virtio", &machine),
+        ("path=build/packages", &format!("path={}", path("packages").display())),
+        ("-nographic", &console),
+    ] {
+        ensure!(run.contains(printed), "the page has no {printed}:\n{vm}");
+        run = run.replace(printed, tested);
+    }
     // The sockets are in a separate /run, which ends with its processes.
     let script = format!(
         "mount -t tmpfs tmpfs /run && PATH={bin}:$PATH
-         qemu-system-x86_64() {{ {qemu_program} \"$@\"; }}
          {daemon} &
          until [ -e /run/vrnic/a.sock ] && [ -e /run/vrnic/b.net ]; do kill -0 $!; sleep 0.1; done
-         {qemu}",
+         {run}
+         vm a & vm b",
         bin = paths.bin.display(),
-        qemu_program = words.join(" "),
-        qemu = qemu.replace('…', &more),
     );
     let log = fs::File::create(path("log"))?;
     let mut command = Command::new("unshare");
@@ -238,31 +337,43 @@ fn own_vm() -> Result<()> {
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
-    let mut vm = Killed::start(command).context("cannot run unshare")?;
+    let mut vms = Killed::start(command).context("cannot run unshare")?;
     let failure = || {
         let text = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
-        format!("{script}\n{}\n{}", text("log"), text("console"))
+        [script.clone(), text("log"), text("a.console"), text("b.console")].join("\n")
     };
-    device_appears(&path("agent"), &mut vm).with_context(failure)
+    let a = reached(&path("a.agent"), "a", &mut vms).with_context(failure)?;
+    let b = reached(&path("b.agent"), "b", &mut vms).with_context(failure)?;
+    exchange(&a, &b).with_context(failure)
 }
 
-/// Waits for the guest, loads the module, and checks the device.
-fn device_appears(agent: &Path, vm: &mut Killed) -> Result<()> {
+/// Waits for a guest.
+fn reached(agent: &Path, name: &str, vms: &mut Killed) -> Result<Agent> {
     let end = Instant::now() + BOOT;
     let port = loop {
         match UnixStream::connect(agent) {
             Ok(port) => break port,
-            Err(_) if vm.alive() && Instant::now() < end => {
+            Err(_) if vms.alive() && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(error) => bail!("QEMU or the daemon ended: {error}"),
         }
     };
-    let agent = Agent::connect("a", port, BOOT)?;
-    agent.check("ip link set eth0 up && ip addr add 10.9.0.1/24 dev eth0", SHORT_TIMEOUT)?;
-    agent.check("modprobe -a ib_uverbs rdma_ucm && insmod /vrnic/vrnic.ko", SHORT_TIMEOUT)?;
-    agent.check("until rdma link | grep -q 'state ACTIVE'; do sleep 0.2; done", SHORT_TIMEOUT)?;
-    let device = agent.check("ibv_devinfo", SHORT_TIMEOUT)?;
-    ensure!(device.contains("PORT_ACTIVE"), "{device}");
-    Ok(())
+    Agent::connect(name, port, BOOT)
+}
+
+/// Runs the commands of the page in two guests, which have the module without a package.
+fn exchange(a: &Agent, b: &Agent) -> Result<()> {
+    let commands = &beginning("nic=$(")?[0];
+    let of_b = commands.replace("00:0a", "00:0b").replace("10.9.0.1", "10.9.0.2");
+    for (guest, commands) in [(a, commands), (b, &of_b)] {
+        guest.check("modprobe -a ib_uverbs rdma_ucm && insmod /vrnic/vrnic.ko", SHORT_TIMEOUT)?;
+        guest.check(commands, SHORT_TIMEOUT)?;
+        guest
+            .check("until rdma link | grep -q 'state ACTIVE'; do sleep 0.2; done", SHORT_TIMEOUT)?;
+    }
+    let server = b.start("while :; do ib_write_bw; done")?;
+    let said = a.check("until ib_write_bw 10.9.0.2; do sleep 1; done", SHORT_TIMEOUT)?;
+    ensure!(said.contains("BW average"), "{said}");
+    server.kill()
 }
