@@ -52,11 +52,17 @@ const NATIVE_TIMEOUT: Duration = Duration::from_secs(360);
 /// Default of the time for all tests, in seconds. A run ends within 12 minutes.
 const LIMIT: u64 = 660;
 
+const MOST_USED: &str = "\
+Most used:
+  scripts/bench                           # the figures of docs/benchmarks, as Markdown
+  scripts/bench --devices vrnic           # without rxe and siw
+  scripts/bench --devices vrnic-iwarp,siw # adapters with iWARP";
+
 /// Measures the daemon without guests. Then boots two guests and measures perftest over vrnic, rxe
 /// and siw in them; and, on the host, memcpy of the same blocks and a word relayed between threads.
 /// Prints Markdown. Other work on the machine spoils the figures.
 #[derive(Debug, Parser)]
-#[command(name = "scripts/bench", bin_name = "scripts/bench")]
+#[command(name = "scripts/bench", bin_name = "scripts/bench", before_help = MOST_USED)]
 struct Args {
     /// Kinds of adapters to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "vrnic,rxe,siw")]

@@ -36,10 +36,16 @@ use vrnic_control_api::Address;
 use crate::client::Client;
 use crate::show::Kind;
 
+const MOST_USED: &str = "\
+Most used:
+  vrnic top                                  # what all functions do, refreshed
+  vrnic show qp                              # all queue pairs, and how full their queues are
+  vrnic fault add drop-message function=a every=100";
+
 /// Shows the adapters of a running vrnicd, which must have been started with --monitor, and changes
 /// what it serves, if it was started with --control.
 #[derive(Debug, Parser)]
-#[command(name = "vrnic", version)]
+#[command(name = "vrnic", version, before_help = MOST_USED)]
 struct Args {
     /// Path or ADDRESS:PORT that was given to vrnicd --monitor
     #[arg(short, long, env = "VRNIC_MONITOR", default_value = "/run/vrnic/monitor.sock")]

@@ -15,12 +15,14 @@ pub enum SettingError {
     #[error("'{0}' does not have the form key=value")]
     NoValue(String),
     /// A key that the object does not have.
-    #[error("this {object} has no setting '{key}'; the settings are {known}")]
+    #[error("this {object} has no setting '{key}'{nearest}; the settings are {known}")]
     UnknownKey {
         /// A function, a port or an uplink.
         object: &'static str,
         /// The key.
         key: String,
+        /// Words that name the key that is nearest to it, or nothing if none is near.
+        nearest: String,
         /// All keys.
         known: String,
     },

@@ -4,6 +4,16 @@ use crate::error::SettingError;
 use crate::storm::StormLimit;
 use crate::vlans::VlanSetting;
 
+/// Similarity from which a key counts as near. clap has the same for its options.
+const NEAR: f64 = 0.7;
+
+/// Returns words that name the known key that is nearest to a key, or nothing if none is near.
+fn nearest(key: &str, known: &[&str]) -> String {
+    let near = known.iter().map(|name| (strsim::jaro(key, name), name));
+    let best = near.filter(|(near, _)| *near > NEAR).max_by(|(a, _), (b, _)| a.total_cmp(b));
+    best.map(|(_, name)| format!(" (did you mean '{name}'?)")).unwrap_or_default()
+}
+
 /// The values of such a text.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
@@ -24,8 +34,8 @@ impl<'a> Fields<'a> {
                 part.split_once('=').ok_or_else(|| SettingError::NoValue(part.to_owned()))?;
             let key_text = || key.to_owned();
             if !known.contains(&key) {
-                let known = known.join(", ");
-                return Err(SettingError::UnknownKey { object, key: key_text(), known });
+                let (nearest, known) = (nearest(key, known), known.join(", "));
+                return Err(SettingError::UnknownKey { object, key: key_text(), nearest, known });
             }
             if values.iter().any(|(given, _)| *given == key) {
                 return Err(SettingError::Twice { object, key: key_text() });

@@ -227,7 +227,9 @@ mod tests {
         for (text, part) in [
             ("name=a,mac=52:54:00:00:00:0a", "socket"),
             ("name=a,mac=x,socket=/s", "'x'"),
-            ("name=a,colour=red", "colour"),
+            ("name=a,colour=red", "no setting 'colour'; the settings are name, mac"),
+            ("name=a,adresses=x", "no setting 'adresses' (did you mean 'addresses'?)"),
+            ("name=a,guest_faults=yes", "did you mean 'guest-faults'?"),
             ("name=a,name=b", "twice"),
             ("name=a,mac=52:54:00:00:00:0a,socket=/s,personality=ib", "roce or iwarp"),
             ("name=a,mac=52:54:00:00:00:0a,socket=/s,storm=many", "a number of frames per second"),

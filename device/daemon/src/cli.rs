@@ -13,7 +13,7 @@ use crate::config::Settings;
 /// connects the NICs, and by uplinks those of other daemons. The daemon executes RDMA between the
 /// functions by copying from memory to memory.
 #[derive(Debug, Parser)]
-#[command(name = "vrnicd", version, after_long_help = EXAMPLES)]
+#[command(name = "vrnicd", version, before_help = MOST_USED, after_long_help = EXAMPLES)]
 pub struct Args {
     /// The settings, which the command line and the file have in common.
     #[command(flatten)]
@@ -28,6 +28,12 @@ pub struct Args {
     #[arg(long)]
     pub check: bool,
 }
+
+const MOST_USED: &str = "\
+Most used:
+  vrnicd --function name=a,mac=52:54:00:00:00:0a,socket=/run/vrnic/a.sock,net=/run/vrnic/a.net
+  vrnicd --config /etc/vrnic/vrnicd.toml            # serves what the file lists
+  vrnicd --config /etc/vrnic/vrnicd.toml --check    # only looks for errors in it";
 
 const EXAMPLES: &str = "\
 Example: two adapters for two guests
@@ -70,11 +76,23 @@ wait.";
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+    use vrnic_control_api::FunctionConfig;
+
     use super::*;
 
     #[test]
     fn arguments_are_well_formed() {
-        use clap::CommandFactory;
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_a_function_has_a_row_for_each_key() {
+        let help = Args::command().render_long_help().to_string();
+        for key in FunctionConfig::KEYS {
+            let rows =
+                help.lines().filter(|line| line.trim_start().starts_with(&format!("{key}=")));
+            assert_eq!(rows.count(), 1, "{key} in:\n{help}");
+        }
     }
 }

@@ -22,10 +22,16 @@ use vrnic_qemu::progress::step;
 use vrnic_qemu::room;
 use vrnic_qemu::terminal::attach;
 
+const MOST_USED: &str = "\
+Most used:
+  scripts/run            # one test of each of perftest's tools, and one table
+  scripts/run --all      # all tests
+  scripts/run --shell a  # a shell in guest a";
+
 /// Boots guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs
 /// perftest between the first two of them.
 #[derive(Debug, Parser)]
-#[command(name = "scripts/run", bin_name = "scripts/run")]
+#[command(name = "scripts/run", bin_name = "scripts/run", before_help = MOST_USED)]
 struct Args {
     /// Number of guests, which are named a, b, c and so on. With more than two, ib_write_bw and
     /// rping also run between each two guests

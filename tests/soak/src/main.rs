@@ -41,11 +41,17 @@ use sides::Done;
 /// Number of findings after which the run ends: more of them would say the same.
 const FINDINGS_MAX: u32 = 5;
 
+const MOST_USED: &str = "\
+Most used:
+  scripts/soak 8                # eight hours
+  scripts/soak --minutes 10
+  scripts/soak --seed N --round N   # the actions of an earlier run again";
+
 /// Runs a system of two daemons and four guests for a long time, with actions that a seed chooses,
 /// and checks after each round that nothing is left, grows or has failed. Ends with status 1 if
 /// something was found; build/soak then has the logs.
 #[derive(Debug, Parser)]
-#[command(name = "scripts/soak")]
+#[command(name = "scripts/soak", before_help = MOST_USED)]
 struct Args {
     /// Time of the run in hours, which can be a fraction. The name can be left out: scripts/soak 8
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]

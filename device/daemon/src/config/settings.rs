@@ -51,26 +51,38 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Add a function:
-    /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,interrupts=INTERRUPTS,weight=WEIGHT,floor=FLOOR,
-    /// guest-faults=yes,resources=RESOURCES. Repeat the option for more functions. Without net the
-    /// function has no network card, and its link is always up. The personality is the protocol of
-    /// its RDMA device: roce (RoCE version 2, the default), or iwarp, which needs a network card.
-    /// Its guest can send frames with this MAC and with the MACs of addresses (MAC+MAC), which no
-    /// other guest can use. SOURCE says which other source MACs its frames may have: own (none),
-    /// strict (those that its driver has named, the default) or nested (any that no other guest
-    /// uses). Its guest can send N frames per second to groups and unknown addresses (default
-    /// 100000; 0 is no limit). With vlan=N its guest is in VLAN N, without tags; with vlan=N+N its
-    /// guest may use these tags; otherwise it may use all. Its send queues begin messages of at
-    /// most RATE bits, and OPS messages, in a second, and its event queues raise INTERRUPTS
-    /// interrupts, such as rate=10G, ops=500k and interrupts=20k; without these there is no limit.
-    /// While more functions have work than the workers have time for, its part of their time is
-    /// FLOOR, such as 20%, and its WEIGHT (1 to 1000, default 100) among the weights of all
-    /// functions in what the floors leave. With guest-faults=yes its guest can inject faults into
-    /// its own work (docs/faults.md). RESOURCES lowers the amounts of resources that it has, such
-    /// as qp:100/cq:50, with the names of --resource
-    #[arg(short, long = "function", value_name = "SETTINGS")]
+    /// Add a function, the adapter of one guest: key=VALUE,key=VALUE and so on, with the keys below.
+    /// Repeat the option for more functions
+    ///
+    ///   key=VALUE           meaning                                                   default
+    ///   name=NAME           its name in logs and commands                             needed
+    ///   mac=MAC             the MAC of its port, and of the guest's network card      needed
+    ///   socket=PATH         the socket to which QEMU connects the adapter             needed
+    ///   net=PATH            the socket of the guest's network card. Without it the    none
+    ///                       function has none, and its link is always up
+    ///   personality=NAME    the protocol: roce (RoCE version 2), or iwarp, which      roce
+    ///                       needs a network card
+    ///   source=CHECK        other source MACs that its guest's frames may have: own   strict
+    ///                       (none), strict (those that its driver has named) or
+    ///                       nested (any that no other guest uses)
+    ///   addresses=MAC+MAC   more MACs of its guest, which no other guest can use      none
+    ///   storm=N             frames per second that its guest can send to groups and   100000
+    ///                       unknown addresses; 0 is no limit
+    ///   vlan=N, vlan=N+N    its guest is in VLAN N, without tags; or it may use       all tags
+    ///                       these tags
+    ///   rate=BITS           bits of messages that its send queues begin in a          no limit
+    ///                       second, such as 10G
+    ///   ops=N               messages that they begin in a second, such as 500k        no limit
+    ///   interrupts=N        interrupts of its event queues in a second, such as 20k   no limit
+    ///   weight=N            its weight, from 1 to 1000, among all functions when      100
+    ///                       they have more work than the workers have time for
+    ///   floor=PERCENT       the part of the workers' time that it has at least when   none
+    ///                       it has work, such as 20%
+    ///   guest-faults=yes    its guest can inject faults into its own work             no
+    ///                       (docs/faults.md)
+    ///   resources=LIST      lower amounts of resources, such as qp:100/cq:50, with    those of
+    ///                       the names of --resource                                   --limit
+    #[arg(short, long = "function", value_name = "SETTINGS", verbatim_doc_comment)]
     #[serde(rename = "function")]
     functions: Vec<FunctionConfig>;
 

@@ -11,10 +11,11 @@ use vrnic_qemu::stock;
 
 /// Maximum of --timeout, a year.
 const TIMEOUT_MAX: u64 = 31_536_000;
-const EXAMPLE: &str = "\
-Example: a server in guest b and its client in guest a
-
-  scripts/lab --peer ib_write_bw -- 'ib_write_bw $VRNIC_PEER'";
+const MOST_USED: &str = "\
+Most used:
+  scripts/lab --peer ib_write_bw -- 'ib_write_bw $VRNIC_PEER'
+  scripts/lab --copy FOLDER --output results --peer './server' -- './client $VRNIC_PEER'
+  scripts/lab --fault 'drop-message function=a every=100' --must-hit --peer './server' -- './client b'";
 
 /// Boots guests with a vrnic adapter each and runs a command in guest a. Its exit status is that
 /// of the command; 124 means that the command took too long, 125 that a guest or the daemon failed.
@@ -25,7 +26,7 @@ Example: a server in guest b and its client in guest a
 /// letter, VRNIC_OUTPUT a folder for files that --output keeps, VRNIC_ACCEL is kvm or tcg. With
 /// --adapters, VRNIC_DEVICES, VRNIC_ADDRESSES and VRNIC_PEER_ADDRESSES have those of all adapters.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "scripts/lab", bin_name = "scripts/lab", after_long_help = EXAMPLE)]
+#[command(name = "scripts/lab", bin_name = "scripts/lab", before_help = MOST_USED)]
 pub(crate) struct Args {
     /// Number of guests, from 1 to 16, which are named a, b, c and so on. A single guest is its own
     /// peer
