@@ -79,23 +79,31 @@ pub(crate) fn run<H: Host>(
             here.core.mark_waits.add(qp.qpn, &qp.mark_wait);
             Ok(Settled::Later)
         }
-        _ => {
-            let seg: &BindMwSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
-            let flags = MemFlags::from_bits_truncate(seg.flags);
-            let wanted = Binding {
-                lkey: seg.lkey,
-                addr: send.raddr,
-                length: seg.length.get(),
-                access: Access::from_bits_truncate(seg.access.get()),
-                one_touch: flags.contains(MemFlags::ONE_TOUCH),
-                same_key: flags.contains(MemFlags::SAME_KEY),
-            };
-            Ok(match here.tpt.bind(send.rkey, qp.user(), &wanted)? {
-                Bound::Fresh => Settled::Now,
-                Bound::Replaced => Settled::AfterReaders,
-            })
-        }
+        _ => bind(here, qp, send, raw),
     }
+}
+
+/// Executes a BIND_MW.
+fn bind<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    send: &SendWqe,
+    raw: &[u8],
+) -> Result<Settled, Denied> {
+    let seg: &BindMwSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
+    let flags = MemFlags::from_bits_truncate(seg.flags);
+    let wanted = Binding {
+        lkey: seg.lkey,
+        addr: send.raddr,
+        length: seg.length.get(),
+        access: Access::from_bits_truncate(seg.access.get()),
+        one_touch: flags.contains(MemFlags::ONE_TOUCH),
+        same_key: flags.contains(MemFlags::SAME_KEY),
+    };
+    Ok(match here.tpt.bind(send.rkey, qp.user(), &wanted)? {
+        Bound::Fresh => Settled::Now,
+        Bound::Replaced => Settled::AfterReaders,
+    })
 }
 
 /// Invalidates a key of the local side. Its memory may be in use until

@@ -136,6 +136,18 @@ fn the_heartbeat_does_not_wait_for_a_burst() {
 /// A random operation of a guest or its controller: the kind, a range, an offset, a length, a byte.
 type Act = (u8, u32, u32, u32, u8);
 
+/// Prepares a range for a random transfer.
+fn arm_any(guest: &Guest, near: &Endpoint, (kind, range, _, len, byte): Act) {
+    let direction = if kind == 0 { Direction::Read } else { Direction::Write };
+    let notice = if byte > 200 { Notice::Mapped } else { Notice::Counted };
+    let length = len % (RANGE_LEN + 2);
+    let params = match byte {
+        100..=180 => by_block(near, range, direction, length),
+        _ => transfer(near, range, direction, length),
+    };
+    let _refused = arm(guest, &ArmRange { notice: notice as u8, ..params });
+}
+
 /// Two connections of a guest that does random operations.
 struct Chaos {
     pair: Pair,
@@ -183,16 +195,7 @@ impl Chaos {
             return near.post_send(&wr.id(self.posted[qp]));
         }
         match kind {
-            0..=2 => {
-                let direction = if kind == 0 { Direction::Read } else { Direction::Write };
-                let notice = if byte > 200 { Notice::Mapped } else { Notice::Counted };
-                let length = len % (RANGE_LEN + 2);
-                let params = match byte {
-                    100..=180 => by_block(near, range, direction, length),
-                    _ => transfer(near, range, direction, length),
-                };
-                let _refused = arm(ga, &ArmRange { notice: notice as u8, ..params });
-            }
+            0..=2 => arm_any(ga, near, (kind, range, within, len, byte)),
             7..=9 => store(ga, range, within, &vec![byte; len as usize]),
             10 | 11 => {
                 if let Err(awaited) = read(ga, range, within, len)
