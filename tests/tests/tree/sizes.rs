@@ -30,7 +30,6 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("device/adapter/src/datapath/requester/work.rs: run_entry", 90),
     ("device/daemon/src/daemon/mod.rs: start", 62),
     ("device/faults/tests/rules.rs: errors_say_what_is_wrong", 62),
-    ("device/roce/src/responder/message.rs: accept", 67),
     ("driver/adapter.rs: new", 82),
     ("driver/verbs/qp.rs: create_qp", 67),
     ("qemu/src/lab/job.rs: with_peers", 65),

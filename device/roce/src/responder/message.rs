@@ -8,7 +8,7 @@
 use super::arrival::{Arrival, Arriving};
 use crate::wire::headers::Reth;
 use crate::wire::numbers::Srqn;
-use crate::wire::{Mtu, Part, Request};
+use crate::wire::{Imm, Mtu, Part, Request, SendEnd};
 
 /// Maximum length of a message in bytes.
 const MESSAGE_MAX: u32 = 1 << 31;
@@ -75,36 +75,11 @@ impl Message {
         match request {
             Request::Send(part) => {
                 fits(part, bytes, mtu)?;
-                let at = match (part.start(), self) {
-                    (Some(()), Self::None) => 0,
-                    (None, Self::Send { bytes, srqn: of }) if of == srqn => bytes,
-                    _ => return Err(Invalid),
-                };
-                let total = sum(at, bytes, MESSAGE_MAX)?;
-                let next = match part.end() {
-                    Some(_) => Self::None,
-                    None => Self::Send { bytes: total, srqn },
-                };
-                let (work, begins) = (Arriving::Send(part.end()), part.start().is_some());
-                let arrival = numbers.arrival(begins, work, srqn);
-                Ok(Accepted::part(Arrival { at, bytes, ..arrival }, begins, next))
+                self.accept_send(part, srqn, bytes, numbers)
             }
             Request::Write(part) => {
                 fits(part, bytes, mtu)?;
-                let (at, reth) = match (part.start(), self) {
-                    (Some(reth), Self::None) if reth.length <= MESSAGE_MAX => (0, reth),
-                    (None, Self::Write { reth, bytes, srqn: of }) if of == srqn => (bytes, reth),
-                    _ => return Err(Invalid),
-                };
-                let total = sum(at, bytes, reth.length)?;
-                let next = match part.end() {
-                    Some(_) if total != reth.length => return Err(Invalid),
-                    Some(_) => Self::None,
-                    None => Self::Write { reth, bytes: total, srqn },
-                };
-                let (work, begins) = (Arriving::Write(reth, part.end()), part.start().is_some());
-                let arrival = numbers.arrival(begins, work, srqn);
-                Ok(Accepted::part(Arrival { at, bytes, ..arrival }, begins, next))
+                self.accept_write(part, srqn, bytes, numbers)
             }
             _ if self != Self::None => Err(Invalid),
             Request::Read(reth) if reth.length <= MESSAGE_MAX => {
@@ -128,6 +103,53 @@ impl Message {
             }
             Request::Read(_) | Request::Flush(..) | Request::AtomicWrite(_) => Err(Invalid),
         }
+    }
+
+    /// Checks a packet of a SEND, with a payload of `bytes`.
+    fn accept_send(
+        self,
+        part: Part<(), SendEnd>,
+        srqn: Srqn,
+        bytes: u32,
+        numbers: Numbers,
+    ) -> Result<Accepted, Invalid> {
+        let at = match (part.start(), self) {
+            (Some(()), Self::None) => 0,
+            (None, Self::Send { bytes, srqn: of }) if of == srqn => bytes,
+            _ => return Err(Invalid),
+        };
+        let total = sum(at, bytes, MESSAGE_MAX)?;
+        let next = match part.end() {
+            Some(_) => Self::None,
+            None => Self::Send { bytes: total, srqn },
+        };
+        let (work, begins) = (Arriving::Send(part.end()), part.start().is_some());
+        let arrival = numbers.arrival(begins, work, srqn);
+        Ok(Accepted::part(Arrival { at, bytes, ..arrival }, begins, next))
+    }
+
+    /// Checks a packet of a WRITE, with a payload of `bytes`.
+    fn accept_write(
+        self,
+        part: Part<Reth, Option<Imm>>,
+        srqn: Srqn,
+        bytes: u32,
+        numbers: Numbers,
+    ) -> Result<Accepted, Invalid> {
+        let (at, reth) = match (part.start(), self) {
+            (Some(reth), Self::None) if reth.length <= MESSAGE_MAX => (0, reth),
+            (None, Self::Write { reth, bytes, srqn: of }) if of == srqn => (bytes, reth),
+            _ => return Err(Invalid),
+        };
+        let total = sum(at, bytes, reth.length)?;
+        let next = match part.end() {
+            Some(_) if total != reth.length => return Err(Invalid),
+            Some(_) => Self::None,
+            None => Self::Write { reth, bytes: total, srqn },
+        };
+        let (work, begins) = (Arriving::Write(reth, part.end()), part.start().is_some());
+        let arrival = numbers.arrival(begins, work, srqn);
+        Ok(Accepted::part(Arrival { at, bytes, ..arrival }, begins, next))
     }
 }
 
