@@ -190,9 +190,17 @@ fn memory_for_qps_is_bounded() {
     assert_eq!(faults.decide(&packet(5, 0), NOW), Fate::Drop, "one that is known");
 }
 
+/// Checks that each text is refused with an error that begins with the text next to it.
+fn refused(cases: &[(&str, &str)]) {
+    for (text, expected) in cases {
+        let error: ParseError = text.parse::<Rule>().expect_err(text);
+        assert!(error.to_string().starts_with(expected), "{text}: {error}");
+    }
+}
+
 #[test]
-fn errors_say_what_is_wrong() {
-    let cases = [
+fn errors_of_rules_for_packets_say_what_is_wrong() {
+    refused(&[
         (
             "",
             "a rule must begin with an action: drop, delay, duplicate, reorder, corrupt, hold-request",
@@ -226,6 +234,12 @@ fn errors_say_what_is_wrong() {
         ("delay", "delay needs a time, such as by=2ms"),
         ("drop nth=2 every=3", "nth and every contradict each other"),
         ("drop every=0", "every=0 is not right"),
+    ]);
+}
+
+#[test]
+fn errors_of_rules_for_adapters_say_what_is_wrong() {
+    refused(&[
         ("fail-request", "fail-request needs a status, such as status=retry-exc-err"),
         ("fail-request status=success", "status=success is not right: the status of a failed"),
         ("fail-command status=ok", "status=ok is not right: the status of a failed command"),
@@ -247,11 +261,7 @@ fn errors_say_what_is_wrong() {
         ("lower-mtu bytes=1500", "bytes=1500 is not right: 256, 512, 1024, 2048 or 4096"),
         ("remove-gid", "remove-gid needs an entry, such as index=1"),
         ("remove-gid index=70000", "index=70000 is not right"),
-    ];
-    for (text, expected) in cases {
-        let error: ParseError = text.parse::<Rule>().expect_err(text);
-        assert!(error.to_string().starts_with(expected), "{text}: {error}");
-    }
+    ]);
 }
 
 fn frame(v6: bool, payload: usize) -> Vec<u8> {

@@ -77,12 +77,7 @@ impl Daemon {
     /// Returns an error if a socket cannot be used, or if the system lacks a resource.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
         let roster: Arc<Roster> = Arc::default();
-        let limited = Arc::clone(&roster);
-        let limit = move |mtu: Mtu| {
-            limited.all().iter().for_each(|hosted| hosted.limit_mtu(mtu));
-        };
-        let switch = SwitchThread::start(Box::new(limit));
-        let switch = switch.context("cannot start the Ethernet switch")?;
+        let switch = switch(&roster)?;
         let workers = workers(config).context("cannot create workers")?;
         let attendant = switch.attendant(workers.len());
         workers.iter().for_each(|worker| worker.engines.add(Arc::clone(&attendant)));
@@ -181,6 +176,16 @@ impl Drop for Daemon {
         drop(self.reconfig.take());
         self.running.close();
     }
+}
+
+/// Starts the Ethernet switch, which tells the adapters of the roster about the MTU of the network.
+fn switch(roster: &Arc<Roster>) -> anyhow::Result<SwitchThread> {
+    let roster = Arc::clone(roster);
+    let limit = move |mtu: Mtu| {
+        roster.all().iter().for_each(|hosted| hosted.limit_mtu(mtu));
+    };
+    let switch = SwitchThread::start(Box::new(limit));
+    switch.context("cannot start the Ethernet switch")
 }
 
 /// Returns a network for the adapters, still without adapters. Frames to MACs of other stations go
