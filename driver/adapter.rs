@@ -86,21 +86,29 @@ pub(crate) struct Adapter<'a> {
     pub(crate) held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
 }
 
-impl<'a> Adapter<'a> {
-    /// Brings the adapter up. The PCI device must be enabled, with a 64-bit DMA mask. The kernel
-    /// has page structs for `offered`.
-    pub(crate) fn new(
+/// The parts of an adapter that is enabled and has no objects yet.
+struct Enabled<'a> {
+    // The fields are dropped in this order: the adapter stops before its rings are freed.
+    liveness: QuiesceGuard,
+    pages: Arc<OwnQueue>,
+    admin: Arc<Admin>,
+    listeners: Arc<Listeners>,
+    interrupts: Interrupts<'a>,
+}
+
+impl<'a> Enabled<'a> {
+    /// Resets the adapter, sets its asynchronous event handler, and enables it.
+    fn new(
         pdev: &'a pci::Device<device::Bound>,
-        offered: Offered,
+        regs: &Arc<Registers>,
+        doorbells: &Arc<Doorbells>,
         after_death: AfterDeath,
     ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
-        let regs = Arc::new(Registers::map(pdev)?, GFP_KERNEL)?;
-        let doorbells = Arc::new(Doorbells::map(pdev, regs.clone())?, GFP_KERNEL)?;
         regs.reset()?;
         start_dma(pdev);
 
-        let mut interrupts = Interrupts::allocate(pdev, completion_vectors(&regs))?;
+        let mut interrupts = Interrupts::allocate(pdev, completion_vectors(regs))?;
         let listeners = Listeners::new(interrupts.completion_vectors())?;
         let admin = Admin::new(device, regs.clone())?;
         let liveness = Liveness::new(
@@ -120,26 +128,38 @@ impl<'a> Adapter<'a> {
             liveness: liveness.clone(),
             pages: pages.clone(),
         };
-        set_async_handler(&regs, &mut interrupts, handler)?;
+        set_async_handler(regs, &mut interrupts, handler)?;
         // From here on, a failure resets the adapter before the rings above are freed.
         let liveness = QuiesceGuard::new(liveness);
         regs.enable(pdev)?;
         listeners.link.begin(regs.status().contains(Status::LINK_UP));
+        Ok(Self { liveness, pages, admin, listeners, interrupts })
+    }
+}
+
+impl<'a> Adapter<'a> {
+    /// Brings the adapter up. The PCI device must be enabled, with a 64-bit DMA mask. The kernel
+    /// has page structs for `offered`.
+    pub(crate) fn new(
+        pdev: &'a pci::Device<device::Bound>,
+        offered: Offered,
+        after_death: AfterDeath,
+    ) -> Result<Self> {
+        let device: &device::Device<device::Bound> = pdev.as_ref();
+        let regs = Arc::new(Registers::map(pdev)?, GFP_KERNEL)?;
+        let doorbells = Arc::new(Doorbells::map(pdev, regs.clone())?, GFP_KERNEL)?;
+        // A failure resets the adapter, by dropping `liveness`, before it frees the other parts.
+        let Enabled { mut interrupts, listeners, admin, pages, liveness } =
+            Enabled::new(pdev, &regs, &doorbells, after_death)?;
         let health = Health::start(doorbells.clone(), admin.clone(), liveness.clone())?;
 
         let caps = query(device, &liveness)?;
         let protocol = protocol(&caps)?;
-        let mut descriptors = KVec::new();
-        for id in 0..u32::try_from(interrupts.completion_vectors())? {
-            let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
-            let descriptor = set_handler(&liveness, &mut interrupts, id, queue, &listeners)?;
-            descriptors.push(descriptor, GFP_KERNEL)?;
-        }
+        let handlers =
+            completion_handlers(device, &liveness, &mut interrupts, &doorbells, &listeners)?;
         let paging = (caps.has(DeviceFeatures::PAGED) && paged_umem::is_available())
             .then(|| Paging::new(device, pages))
             .transpose()?;
-        let rule = Rule::from_raw(module_parameters::balance.value())?;
-        let handlers = Handlers::new(device, descriptors, rule)?;
         let inspector = Inspector::new(device, liveness.clone())?;
         let ranges = Ranges::new()?;
         let blocks = offered::set_window(pdev, &liveness)?;
@@ -429,6 +449,24 @@ fn set_async_handler(
     regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
     interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
     Ok(())
+}
+
+/// Sets a completion event handler for each interrupt of completions.
+fn completion_handlers(
+    device: &device::Device<device::Bound>,
+    liveness: &Arc<Liveness>,
+    interrupts: &mut Interrupts<'_>,
+    doorbells: &Arc<Doorbells>,
+    listeners: &Arc<Listeners>,
+) -> Result<Arc<Handlers>> {
+    let mut descriptors = KVec::new();
+    for id in 0..u32::try_from(interrupts.completion_vectors())? {
+        let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
+        let descriptor = set_handler(liveness, interrupts, id, queue, listeners)?;
+        descriptors.push(descriptor, GFP_KERNEL)?;
+    }
+    let rule = Rule::from_raw(module_parameters::balance.value())?;
+    Handlers::new(device, descriptors, rule)
 }
 
 /// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt, and

@@ -95,6 +95,46 @@ fn is_rnic(ctx: &Ctx<'_>, kind: QpType) -> bool {
     ctx.adapter.protocol() == Protocol::Iwarp && connected
 }
 
+/// Checks that the adapter has queue pairs of this type for such a creator.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP`.
+fn check_type(ctx: &Ctx<'_>, kind: QpType, is_user: bool) -> Result {
+    let rnic = is_rnic(ctx, kind);
+    let raw = kind == QpType::RAW_PACKET;
+    // The core has checked that a process may have a queue pair of raw packets. Kernel clients
+    // have no use for one.
+    if raw && !(is_user && ctx.adapter.caps().has(DeviceFeatures::RAW_PACKET)) {
+        return Err(EOPNOTSUPP);
+    }
+    if ctx.adapter.protocol() == Protocol::Iwarp && !rnic && !raw {
+        return Err(EOPNOTSUPP);
+    }
+    if kind == QpType::DRIVER && !rnic {
+        return Err(EOPNOTSUPP);
+    }
+    Ok(())
+}
+
+/// Checks that the adapter has queues of these sizes.
+///
+/// # Errors
+///
+/// `EINVAL`.
+fn check_sizes(ctx: &Ctx<'_>, cap: &QpCap) -> Result {
+    let caps = ctx.adapter.caps();
+    if cap.max_send_wr > caps.max_wr.get()
+        || cap.max_recv_wr > caps.max_wr.get()
+        || cap.max_send_sge > caps.max_sge.get()
+        || cap.max_recv_sge > caps.max_sge.get()
+        || cap.max_inline_data > caps.max_inline.get()
+    {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
 #[vtable]
 impl QpOperations for Verbs {
     fn create_qp(
@@ -106,29 +146,9 @@ impl QpOperations for Verbs {
     ) -> Result<NewQp<Qp>> {
         let flags = params::created_flags(ctx, init, user.is_some())?;
         let kind = init.kind();
+        check_type(ctx, kind, user.is_some())?;
+        check_sizes(ctx, &own_cap(init))?;
         let rnic = is_rnic(ctx, kind);
-        let caps = ctx.adapter.caps();
-        let raw = kind == QpType::RAW_PACKET;
-        // The core has checked that a process may have a queue pair of raw packets. Kernel clients
-        // have no use for one.
-        if raw && (user.is_none() || !caps.has(DeviceFeatures::RAW_PACKET)) {
-            return Err(EOPNOTSUPP);
-        }
-        if ctx.adapter.protocol() == Protocol::Iwarp && !rnic && !raw {
-            return Err(EOPNOTSUPP);
-        }
-        if kind == QpType::DRIVER && !rnic {
-            return Err(EOPNOTSUPP);
-        }
-        let cap = own_cap(init);
-        if cap.max_send_wr > caps.max_wr.get()
-            || cap.max_recv_wr > caps.max_wr.get()
-            || cap.max_send_sge > caps.max_sge.get()
-            || cap.max_recv_sge > caps.max_sge.get()
-            || cap.max_inline_data > caps.max_inline.get()
-        {
-            return Err(EINVAL);
-        }
         let first = if rnic { QpState::Init } else { QpState::Reset };
         let state = KBox::pin_init(new_mutex!(first, "vrnic::Qp"), GFP_KERNEL)?;
         let CreatedQp { qpn, cap, queues } = match (pd, user) {
