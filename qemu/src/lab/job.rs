@@ -91,15 +91,7 @@ pub fn with_peers(
     results: &mut Results,
     work: impl FnOnce(&mut Results) -> Result<i32>,
 ) -> Result<i32> {
-    let signs: Vec<(&Guest, Signs)> = match &job.peer {
-        Some(_) => {
-            let signs = |guest| {
-                anyhow::Ok((guest, Signs { before: listeners(guest)?, ..Signs::default() }))
-            };
-            peers(fleet)?.into_iter().map(signs).collect::<Result<_>>()?
-        }
-        None => Vec::new(),
-    };
+    let signs = signs_of_peers(fleet, job)?;
     thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut failed = Ok(());
@@ -130,25 +122,47 @@ pub fn with_peers(
         };
         let done = waits();
         signs.iter().for_each(|(_, signs)| signs.over.store(true, Ordering::Relaxed));
-        let (mut ends, mut lost) = (Vec::new(), None);
-        for (guest, _, thread) in threads {
+        let mut ended = Vec::new();
+        for (.., thread) in threads {
             let Ok(ran) = thread.join() else { bail!("the thread of a peer panicked") };
-            match ran.end {
-                End::Status(status) if status != 0 => {
-                    step(format!("guest {}: the command ended with {status}", guest.setup().name));
-                    ends.push(status);
-                }
-                End::Lost => lost = lost.or(ran.failure()),
-                _ => {}
-            }
-            results.commands.push(ran);
+            ended.push(ran);
         }
-        let code = done?;
-        if let Some(lost) = lost {
-            bail!("{lost} while its command ran");
-        }
-        Ok(if code == 0 { ends.first().copied().unwrap_or(0) } else { code })
+        let status = status_of(done, &ended);
+        results.commands.extend(ended);
+        status
     })
+}
+
+/// Returns the guests in which the peer's command runs, with what listens there before.
+fn signs_of_peers<'a>(fleet: &'a Fleet, job: &Job) -> Result<Vec<(&'a Guest, Signs)>> {
+    if job.peer.is_none() {
+        return Ok(Vec::new());
+    }
+    let signs = |guest| Ok((guest, Signs { before: listeners(guest)?, ..Signs::default() }));
+    peers(fleet)?.into_iter().map(signs).collect()
+}
+
+/// Returns the status of a run: that of guest a's command, or else the first of the peers' that is
+/// not 0.
+///
+/// # Errors
+/// If guest a's command has failed to run, or a peer's guest has ended.
+fn status_of(client: Result<i32>, peers: &[Ran]) -> Result<i32> {
+    let mut first = None;
+    for ran in peers {
+        if let End::Status(status) = ran.end
+            && status != 0
+        {
+            step(format!("guest {}: the command ended with {status}", ran.guest));
+            first = first.or(Some(status));
+        }
+    }
+    let code = client?;
+    let lost = peers.iter().find(|ran| matches!(ran.end, End::Lost));
+    if let Some(lost) = lost.and_then(Ran::failure) {
+        bail!("{lost} while its command ran");
+    }
+    Ok(if code == 0 { first.unwrap_or(0) } else { code })
 }
 
 /// Returns the end of guest a's command if it did not start: not in time, or before a signal.
