@@ -23,7 +23,15 @@ const GIVEN_UP: Duration = Duration::from_secs(120);
 
 /// Returns the suite.
 pub(crate) fn suite() -> Result<Suite> {
-    let cases = vec![
+    let daemon = rules::arguments();
+    let options = Options { daemon, guest_faults: true, ..Options::default() };
+    let cases = [of_transfers(), of_devices(), of_guests()];
+    Ok(Suite::new(options, cases.into_iter().flatten().collect()))
+}
+
+/// Returns the cases of rules for requests, memory, interrupts and events of transfers.
+fn of_transfers() -> Vec<Case> {
+    vec![
         Case::new("a_request_fails_with_the_status", |pair| {
             ends_with(pair, "fail-request status=rem-access-err function=a times=1", "status 10")
         }),
@@ -64,6 +72,12 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::new("a_lost_event_stops_a_program_that_waits", |pair| {
             stops(pair, "drop-event event=completion function=a times=1")
         }),
+    ]
+}
+
+/// Returns the cases of rules for ports, addresses, commands and whole devices.
+fn of_devices() -> Vec<Case> {
+    vec![
         Case::new("a_port_flaps_and_connections_go_on", flaps),
         Case::new("programs_hear_of_a_port_without_a_link", downed),
         Case::new("a_port_is_active_while_both_links_are_up", both_links),
@@ -72,6 +86,12 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::new("a_command_fails_or_is_slow", commands),
         Case::new("a_device_fails_and_recovers", device),
         Case::new("a_command_without_an_answer_resets_the_device", no_answer),
+    ]
+}
+
+/// Returns the cases of rules that guests set, of traces, and of mistakes that rules uncover.
+fn of_guests() -> Vec<Case> {
+    vec![
         Case::new("a_guest_sets_rules_for_itself", guest_rules),
         Case::new("a_command_of_a_guest_runs_beside_a_rule", guest_command),
         Case::new("rules_of_a_guest_end_with_its_driver", guest_end),
@@ -80,10 +100,7 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::new("a_flag_of_another_connection_overtakes", |pair| mistake(pair, "flag")),
         Case::new("a_buffer_is_used_again_too_early", |pair| mistake(pair, "reuse")),
         Case::new("a_rule_concerns_regions_of_relaxed_order_alone", relaxed),
-    ];
-    let daemon = rules::arguments();
-    let options = Options { daemon, guest_faults: true, ..Options::default() };
-    Ok(Suite::new(options, cases))
+    ]
 }
 
 /// A transfer of WRITEs from a ends because of a rule, and says so.

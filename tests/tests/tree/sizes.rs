@@ -26,10 +26,8 @@ const TABLES: [&str; 4] = [
 const LISTS: [&str; 4] = ["ci/ports", "docs", "scripts/lib", "tests/programs"];
 
 /// Functions that are still too long.
-const LONG_FUNCTIONS: &[(&str, usize)] = &[
-    ("device/adapter/src/datapath/requester/work.rs: run_entry", 90),
-    ("tests/tests/injected.rs: suite", 63),
-];
+const LONG_FUNCTIONS: &[(&str, usize)] =
+    &[("device/adapter/src/datapath/requester/work.rs: run_entry", 90)];
 
 /// Files that are still too long.
 const LONG_FILES: &[(&str, usize)] = &[
