@@ -20,11 +20,11 @@ use crate::{
 
 /// Handles a completion vector's interrupt.
 pub(crate) struct CompletionHandler {
-    /// Its events.
+    /// The event queue that the interrupt announces.
     pub(crate) queue: Arc<EventQueue>,
     /// The objects that events are reported to.
     pub(crate) listeners: Arc<Listeners>,
-    /// Its id and its counters.
+    /// The id and the counters of the handler.
     pub(crate) handler: Arc<Handler>,
     /// The state of the adapter.
     pub(crate) liveness: Arc<Liveness>,
@@ -54,7 +54,7 @@ impl irq::Handler for CompletionHandler {
 
 /// Handles the interrupt of admin completions and asynchronous events.
 pub(crate) struct AsyncHandler {
-    /// Its events.
+    /// The queue of asynchronous events.
     pub(crate) queue: Arc<EventQueue>,
     /// The admin queue, whose completions share the interrupt.
     pub(crate) admin: Arc<Admin>,

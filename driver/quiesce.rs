@@ -30,7 +30,7 @@ use crate::{
 const ALIVE: u32 = 0;
 /// The driver sends no commands to the adapter any more.
 const DEAD: u32 = 1;
-/// It touches no memory any more.
+/// The adapter touches no memory any more.
 const QUIET: u32 = 2;
 
 /// The time between two looks at a silent adapter's heartbeat.
@@ -54,15 +54,15 @@ const AT_ONCE: Delta = Delta::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Cause {
-    /// Its heartbeat stands still.
+    /// The adapter's heartbeat stands still.
     Silent,
     /// Nothing answers in its place.
     Gone,
-    /// It was reset, but not by this driver.
+    /// The adapter was reset, but not by this driver.
     Reset,
-    /// It reports a failure, or does not complete commands.
+    /// The adapter reports a failure, or does not complete commands.
     Failed,
-    /// It is no longer needed.
+    /// The adapter is no longer needed.
     Unbound,
 }
 

@@ -215,7 +215,7 @@ impl Lease {
     }
 }
 
-/// Its drop stores a number.
+/// Dropping a lease stores a number.
 impl Keeps for Lease {}
 
 impl Drop for Lease {

@@ -176,7 +176,8 @@ pub(crate) struct Recovery {
     ended: Atomic<bool>,
     #[pin]
     state: Mutex<State>,
-    /// Its pauses are delays, because an item that sleeps keeps the machine from suspending.
+    /// The work item that starts the device again. Pauses are delays of this item, because an item
+    /// that sleeps keeps the machine from suspending.
     #[pin]
     restart: DelayedWork<Self, RESTART>,
     #[pin]

@@ -48,9 +48,9 @@ pub(crate) struct Candidate {
 /// The state that the rule keeps for a handler.
 #[derive(Clone, Copy, Default)]
 struct Load {
-    /// Its events when they were last looked at.
+    /// The number of the handler's events when they were last looked at.
     seen: u64,
-    /// Its recent events, and those expected of queues that it was chosen for.
+    /// Recent events of the handler, and those expected of queues that it was chosen for.
     recent: u64,
 }
 

@@ -2,11 +2,11 @@
 //! Completion event handlers: one for each completion vector, each with an event queue and a
 //! processor of its own.
 //!
-//! They are set once, when the adapter is brought up. A completion queue is bound to a handler by
-//! the handler's *id*, which is its index in the array of descriptors, and is also the completion
-//! vector that programs name. With as many vectors as processors, handler *n* runs on processor
-//! *n*; with fewer, the id of a processor's handler is the processor's number modulo the number of
-//! handlers.
+//! The handlers are set once, when the adapter is brought up. A completion queue is bound to a
+//! handler by the handler's *id*, which is its index in the array of descriptors, and is also the
+//! completion vector that programs name. With as many vectors as processors, handler *n* runs on
+//! processor *n*; with fewer, the id of a processor's handler is the processor's number modulo the
+//! number of handlers.
 //!
 //! A handler stays bound to its queues until they are destroyed; only its interrupt moves. The
 //! interrupt goes to the handler's own processor while that is online, otherwise to another of the
@@ -38,7 +38,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// The state that the interrupt handler and its descriptor share.
 pub(crate) struct Handler {
-    /// Its id.
+    /// The handler's id.
     pub(crate) id: u32,
     /// The processor that its interrupt goes to now.
     cpu: Atomic<u32>,
@@ -107,9 +107,9 @@ impl Handler {
 pub(crate) struct Descriptor {
     /// The counters of the interrupt handler.
     pub(crate) handler: Arc<Handler>,
-    /// Its event queue.
+    /// The event queue of the handler.
     pub(crate) eqn: Eqn,
-    /// Its interrupt.
+    /// The interrupt of the handler.
     pub(crate) line: Arc<Line>,
 }
 

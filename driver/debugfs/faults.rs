@@ -34,7 +34,7 @@ const REFUSED: &[u8] = b"refused ";
 /// The content of the file.
 pub(super) struct Faults {
     liveness: Arc<Liveness>,
-    /// Its lock lets one process at a time use the buffer.
+    /// The buffer, whose lock lets one process at a time use it.
     state: Pin<KBox<Mutex<State>>>,
 }
 

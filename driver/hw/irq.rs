@@ -98,7 +98,7 @@ fn single(cpu: CpuId) -> Result<CpumaskVar> {
 struct Vector<'a> {
     number: u32,
     line: Arc<Line>,
-    /// Its name in `/proc/interrupts`.
+    /// The name in `/proc/interrupts`.
     name: CString,
     /// The preferred processor of the interrupt, for programs that distribute interrupts
     /// (`/proc/irq/*/affinity_hint`).

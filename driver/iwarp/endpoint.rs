@@ -73,9 +73,9 @@ pub(super) struct Endpoint {
 
 /// The states of an endpoint.
 enum State {
-    /// It does not have a socket yet, or no longer has one.
+    /// The endpoint does not have a socket yet, or no longer has one.
     Idle,
-    /// It has no socket yet, and is about to connect.
+    /// The endpoint has no socket yet, and is about to connect.
     Reserved,
     /// The connection was accepted. Its request has not arrived completely.
     Requesting(Requesting),

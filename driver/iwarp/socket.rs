@@ -46,9 +46,9 @@ pub(crate) trait Watch: Send + Sync + 'static {
 /// The state of a socket that connects, or was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It has no connection yet.
+    /// The socket has no connection yet.
     Connecting,
-    /// Its connection is established.
+    /// The connection is established.
     Established,
 }
 

@@ -43,7 +43,7 @@ enum Owes {
 pub(super) struct Taken<W: Watch + HasHrTimer<W>> {
     pub(super) qpn: Qpn,
     socket: Option<Socket<W>>,
-    /// Its network device, until the owner has got the last event.
+    /// The network device of the connection, until the owner has got the last event.
     netdev: Option<NetdevRef>,
     snapshot: Snapshot,
     owes: Owes,

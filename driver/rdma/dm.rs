@@ -62,7 +62,7 @@ pub(crate) struct DmRegion {
 ///
 /// # Invariants
 ///
-/// It is in a box of its own, and known to the core by `core`, a valid `ib_dm`, from
+/// This memory is in a box of its own, and known to the core by `core`, a valid `ib_dm`, from
 /// [`Dm::allocate`] to [`Wrapper::destroy`].
 #[repr(C)]
 pub(super) struct Dm<D> {

@@ -29,9 +29,9 @@ pub(crate) enum QpEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum SrqEvent {
-    /// It holds fewer work requests than its limit.
+    /// The queue holds fewer work requests than its limit.
     LimitReached = bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
-    /// It has failed.
+    /// The queue has failed.
     Error = bindings::ib_event_type_IB_EVENT_SRQ_ERR,
 }
 

@@ -14,11 +14,11 @@ pub(crate) const METHOD_GET: u8 = bindings::IB_MGMT_METHOD_GET as u8;
 /// The result of handling a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MadResult {
-    /// It is left to the core's agents.
+    /// The datagram is left to the core's agents.
     Passed,
-    /// It was answered.
+    /// The datagram was answered.
     Replied,
-    /// It could not be answered.
+    /// The datagram could not be answered.
     Failed,
 }
 

@@ -93,7 +93,7 @@ impl<'a> IoArea<'a> {
 ///
 /// # Invariants
 ///
-/// It is in a box of its own, which the core gives back to [`free`].
+/// An entry is in a box of its own, which the core gives back to [`free`].
 #[repr(C)]
 struct Entry {
     core: bindings::rdma_user_mmap_entry,

@@ -126,7 +126,7 @@ pub(crate) struct RegionChange<'a, T: Driver> {
 ///
 /// # Invariants
 ///
-/// It is in a box of its own, and known to the core by `base.core` from [`Mr::allocate`] to
+/// The region is in a box of its own, and known to the core by `base.core` from [`Mr::allocate`] to
 /// [`Wrapper::destroy`].
 #[repr(C)]
 pub(crate) struct Mr<D> {

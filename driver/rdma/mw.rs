@@ -44,7 +44,7 @@ impl MwType {
 
 /// A new window.
 pub(crate) struct NewMw<D> {
-    /// Its key, which is of no use until the window is bound.
+    /// The window's key, which is of no use until the window is bound.
     pub(crate) rkey: u32,
     /// The driver's part.
     pub(crate) driver: D,

@@ -29,7 +29,7 @@ use super::{
 /// The operations of an RDMA device, with the names of the C functions: those of the device and its
 /// ports here, and those of each kind of object in the trait that is beside the object.
 ///
-/// Those without a body are required: without them the core takes a device for one that kernel
+/// Operations without a body are required: without them the core takes a device for one that kernel
 /// clients cannot use. All others are optional: the core finds null in their place. An operation
 /// that creates objects comes with those without which the core could not use or destroy them: a
 /// driver that has `create_srq` must have `destroy_srq` and `post_srq_recv`. It may still lack

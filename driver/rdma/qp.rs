@@ -237,10 +237,10 @@ unsafe fn cq_from_raw<'a, T: Driver>(raw: *mut bindings::ib_cq) -> Option<&'a Cq
 
 /// A new queue pair.
 pub(crate) struct NewQp<D> {
-    /// Its number.
+    /// The number of the queue pair.
     pub(crate) number: u32,
-    /// Its port, if it is on one from the beginning. If someone asks for the queue pairs of a port
-    /// (`rdma resource show qp link NAME/1`), those without one are left out.
+    /// The port, if the queue pair is on one from the beginning. If someone asks for the queue
+    /// pairs of a port (`rdma resource show qp link NAME/1`), those without one are left out.
     pub(crate) port: Option<u32>,
     /// The driver's part.
     pub(crate) driver: D,

@@ -319,7 +319,7 @@ pub(crate) struct QpQuery {
     pub(crate) state: QpState,
     /// The attributes that are numbers.
     pub(crate) values: QpValues,
-    /// Its destination.
+    /// The destination of the queue pair.
     pub(crate) av: AhValues,
     /// The sizes of its queues.
     pub(crate) cap: QpCap,

@@ -77,7 +77,7 @@ pub(crate) enum SrqKind<'a, T: Driver> {
 
 /// A new queue.
 pub(crate) struct NewSrq<D> {
-    /// Its number.
+    /// The number of the queue.
     pub(crate) number: u32,
     /// The driver's part.
     pub(crate) driver: D,
@@ -197,7 +197,7 @@ impl SrqChange {
 /// The answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SrqQuery {
-    /// Its sizes.
+    /// The sizes of the queue.
     pub(crate) size: SrqSize,
     /// The limit that is armed, or zero.
     pub(crate) limit: u32,

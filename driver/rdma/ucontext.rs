@@ -180,9 +180,9 @@ impl<T: Driver> NewUcontext<'_, T> {
 
 /// A command of a user-space process; kernel clients have none.
 pub(crate) struct User<'a, T: Driver> {
-    /// Its private payload.
+    /// The private payload of the command.
     pub(crate) data: Udata<'a>,
-    /// Its context.
+    /// The context of the process.
     pub(crate) context: &'a Ucontext<T>,
 }
 

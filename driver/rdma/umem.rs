@@ -16,9 +16,9 @@ use super::{bindings, device::Device, driver::Driver};
 /// The use that the device makes of pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It only reads.
+    /// The device only reads.
     Read,
-    /// It writes, too.
+    /// The device writes, too.
     Write,
 }
 

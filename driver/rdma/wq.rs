@@ -58,7 +58,7 @@ pub(crate) type Wq<T> = Object<bindings::ib_wq, <T as Driver>::Wq>;
 
 /// A new work queue.
 pub(crate) struct NewWq<D> {
-    /// Its number.
+    /// The number of the work queue.
     pub(crate) number: u32,
     /// The driver's part.
     pub(crate) driver: D,

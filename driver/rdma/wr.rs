@@ -94,7 +94,7 @@ pub(crate) struct Destination<'a, T: Driver> {
     pub(crate) ah: &'a Ah<T>,
     /// The queue pair there.
     pub(crate) qpn: u32,
-    /// Its queue key.
+    /// The queue key of that queue pair.
     pub(crate) qkey: u32,
 }
 

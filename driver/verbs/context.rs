@@ -20,9 +20,9 @@ use crate::rdma::{
 
 /// The adapter's part of a user context.
 pub(crate) struct Context {
-    /// Its number.
+    /// The context's number.
     pub(super) id: ContextId,
-    /// Its doorbell pages.
+    /// The context's doorbell pages.
     pub(super) uars: Arc<UarSet>,
     /// The address ranges and the device memory that it may still take.
     pub(super) quotas: ContextQuotas,
@@ -32,7 +32,7 @@ pub(crate) struct Context {
 
 /// The adapter's part of a protection domain.
 pub(crate) struct Pd {
-    /// Its number.
+    /// The domain's number.
     pub(super) pdn: Pdn,
 }
 

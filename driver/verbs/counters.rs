@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The counters of the port: their names, and their values.
 //!
-//! Those that are optional follow the others. The adapter counts them for the function as a whole,
-//! and only while they are on, so only the RDMA device of the network card switches them.
+//! Optional counters follow the others. The adapter counts them for the function as a whole, and
+//! only while they are on, so only the RDMA device of the network card switches them.
 
 use abi::{
     CountersId,

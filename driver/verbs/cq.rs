@@ -30,11 +30,11 @@ use crate::rdma::{
 
 /// The adapter's part of a completion queue.
 pub(crate) struct Cq {
-    /// Its number.
+    /// The number of the queue.
     pub(super) cqn: Cqn,
     /// The completion event handler that it is bound to.
     pub(super) handler: u32,
-    /// Its moderation as it was last set: the count, then 16 bits of microseconds.
+    /// The moderation as it was last set: the count, then 16 bits of microseconds.
     pub(super) moderation: Atomic<u64>,
     /// The memory of its entries.
     memory: Memory,

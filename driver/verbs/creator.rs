@@ -5,9 +5,9 @@ use kernel::{mm::Mm, prelude::*, sync::aref::ARef, task::Kuid};
 
 /// The process that has created an object.
 pub(super) struct Creator {
-    /// Its address space, which keeps its place in memory as long as this exists.
+    /// The process's address space, which keeps its place in memory as long as this exists.
     memory: Option<ARef<Mm>>,
-    /// Its effective user, as the initial user namespace knows it.
+    /// The process's effective user, as the initial user namespace knows it.
     user: Kuid,
 }
 

@@ -76,7 +76,8 @@ impl DmOperations for Verbs {
     }
 }
 
-/// Its drop gives pages back to the pool of the device, under a spin lock, and adds to a number.
+/// Dropping the memory gives pages back to the pool of the device, under a spin lock, and adds to a
+/// number.
 impl Keeps for Arc<Counted<PeerMemory>> {}
 
 /// Lets the process map device memory; returns the offset for that. It is not its `own` one if that

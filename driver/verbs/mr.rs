@@ -35,7 +35,7 @@ const HINTS: u32 = 0x3fe0_0000 | 1 << 7;
 /// The adapter's part of a region.
 pub(crate) struct Mr {
     state: Pin<KBox<Mutex<State>>>,
-    /// Its memory, if that is not pinned.
+    /// The region's memory, if that is not pinned.
     paged: Option<Arc<Region>>,
     /// The object that ends the access to its memory, if its memory is a DMA buffer that the
     /// exporter may take back.
@@ -46,7 +46,7 @@ struct State {
     key: Key,
     /// Rights, for memory that takes the place of this.
     access: u32,
-    /// It is unpinned after the adapter has removed the region.
+    /// The pinned memory, which is unpinned after the adapter has removed the region.
     memory: Option<Umem>,
 }
 

@@ -126,7 +126,7 @@ impl Faulted for Waiter {
 
 /// A request of the adapter.
 struct Request {
-    /// Its first page. If this cannot be had, the message fails.
+    /// The first page of the request. If this cannot be had, the message fails.
     first: u64,
     /// The first page that is not given yet.
     at: u64,

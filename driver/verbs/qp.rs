@@ -45,7 +45,7 @@ use crate::rdma::{
 
 /// The adapter's part of a queue pair.
 pub(crate) struct Qp {
-    /// Its number.
+    /// The number of the queue pair.
     pub(super) qpn: Qpn,
     /// The state that it was last put into; also serialises changes.
     pub(super) state: Pin<KBox<Mutex<QpState>>>,
@@ -65,7 +65,7 @@ pub(crate) struct Qp {
 pub(super) enum Queues {
     /// A process posts, without us.
     User {
-        /// Its memory.
+        /// The memory of the queues.
         memory: UserQp,
     },
     /// A kernel client posts, through us.

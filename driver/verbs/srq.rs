@@ -29,7 +29,7 @@ use crate::rdma::{
 
 /// The adapter's part of a shared receive queue.
 pub(crate) struct Srq {
-    /// Its number.
+    /// The number of the queue.
     pub(super) srqn: Srqn,
     max_sge: u32,
     /// The number of its entries.
@@ -62,7 +62,7 @@ impl Srq {
 /// The queue of a kernel client.
 #[pin_data]
 pub(super) struct KernelSrq {
-    /// Its doorbell slot, once the adapter has it.
+    /// The doorbell slot, once the adapter has the queue.
     doorbell: Atomic<u32>,
     /// The queue itself.
     #[pin]

@@ -15,7 +15,7 @@ use crate::rdma::mmap::IoArea;
 /// A doorbell page of a context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Uar {
-    /// Its number.
+    /// The page's number.
     pub(super) index: UarIndex,
     /// mmap offset of the page.
     pub(super) mmap: u64,

@@ -30,9 +30,9 @@ use crate::{
 
 /// The adapter's part of a work queue.
 pub(crate) struct Wq {
-    /// Its number.
+    /// The number of the queue, which is that of a queue pair.
     pub(super) qpn: Qpn,
-    /// Its state; also serialises changes.
+    /// The state of the queue; also serialises changes.
     state: Pin<KBox<Mutex<WqState>>>,
     _memory: UserQp,
 }

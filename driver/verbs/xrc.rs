@@ -16,11 +16,11 @@ use crate::rdma::{self, qp::QpInit, xrcd::XrcdOperations};
 
 /// The adapter's part of an XRC domain.
 pub(crate) struct Xrcd {
-    /// Its number.
+    /// The domain's number.
     pub(super) xrcdn: Xrcdn,
     /// The completion queue that its targets name: each must, though none completes there.
     cqn: Cqn,
-    /// Its ring.
+    /// The ring of that completion queue.
     ring: Arc<Ring>,
 }
 

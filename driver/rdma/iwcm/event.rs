@@ -9,9 +9,9 @@ use crate::rdma::bindings;
 /// READs that both ends have agreed on, as events tell them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Depths {
-    /// Those that are served at a time.
+    /// The number of READs that are served at a time.
     pub(crate) ird: u8,
-    /// Those that are outstanding at a time.
+    /// The number of READs that are outstanding at a time.
     pub(crate) ord: u8,
 }
 

@@ -29,7 +29,7 @@ const DRIVER_ID: u32 = 0x7672_6e69;
 pub trait User: Sized + 'static {
     /// The data that it keeps of a device between the calls.
     type Held: Send + 'static;
-    /// Its name, which owns the core's objects.
+    /// The client's name, which owns the core's objects.
     const NAME: &'static CStr;
 
     /// Returns its client.

@@ -91,8 +91,8 @@ impl<O: Origin> Qp<O> {
     ///
     /// # Safety
     ///
-    /// It must be live, made by `origin` with [`init_attr`] of this `cq` in this `pd`, and belong
-    /// to no other code.
+    /// The queue pair must be live, made by `origin` with [`init_attr`] of this `cq` in this `pd`,
+    /// and belong to no other code.
     pub unsafe fn from_raw(
         raw: NonNull<bindings::ib_qp>,
         cq: Arc<Cq>,

@@ -22,7 +22,7 @@ use crate::bindings;
 pub struct Status(pub u32);
 
 impl Status {
-    /// It succeeded.
+    /// The request succeeded.
     pub const SUCCESS: Self = Self(bindings::ib_wc_status_IB_WC_SUCCESS);
     /// The queue pair was in error before it was its turn.
     pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
@@ -46,7 +46,7 @@ impl QpId {
 /// The content of a completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// Its status.
+    /// The status of the completion.
     pub status: Status,
     /// The vendor error of the device.
     pub vendor: u32,
@@ -119,7 +119,7 @@ enum State {
     Idle,
     /// Posted.
     Outstanding(Kept),
-    /// It has ended, and its outcome has not been taken.
+    /// The request has ended, and its outcome has not been taken.
     Ended(Kept, Outcome),
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Ask {
     pub(crate) sector: U64,
     /// The client's memory.
     pub(crate) address: U64,
-    /// Its key.
+    /// The key of that memory.
     pub(crate) key: U32,
     /// Bytes, whole sectors.
     pub(crate) length: U32,

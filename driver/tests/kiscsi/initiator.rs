@@ -47,9 +47,9 @@ impl Polled for Handled {
 enum Phase {
     /// There is a connection.
     Connected(Arc<Connection>, Arc<Waker>),
-    /// It was lost, and is made again.
+    /// The connection was lost, and is made again.
     Lost,
-    /// It was not made in time, or the module goes.
+    /// The connection was not made in time, or the module goes.
     Over,
 }
 

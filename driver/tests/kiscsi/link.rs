@@ -61,31 +61,31 @@ pub(crate) enum Event {
     },
     /// The target has got a command.
     Sent {
-        /// Its place.
+        /// The command's place.
         index: usize,
-        /// Its task tag.
+        /// The command's task tag.
         tag: u32,
     },
     /// A command was refused, because a check of this number has failed.
     Refused {
-        /// Its place.
+        /// The command's place.
         index: usize,
         /// The check.
         check: u32,
     },
     /// A command did not leave, because one before it was refused.
     Flushed {
-        /// Its place.
+        /// The command's place.
         index: usize,
     },
     /// Another PDU has left.
     Left {
-        /// Its place.
+        /// The PDU's place.
         index: usize,
     },
     /// Another PDU did not leave, because a command before it was refused.
     Kept {
-        /// Its place.
+        /// The PDU's place.
         index: usize,
     },
     /// The stream has ended.
@@ -279,7 +279,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// Those of `vrnic_stream_attach`, with the socket.
+    /// Returns the errors of `vrnic_stream_attach`, with the socket.
     pub(crate) fn attach(&self, socket: Socket) -> Result<(), (Socket, Error)> {
         // SAFETY: the queue pair is alive, as it is open. The driver owns the socket if and only if
         // the function succeeds.

@@ -30,7 +30,7 @@ pub(crate) enum End<'a> {
     },
     /// The target cannot be reached.
     NoConnection,
-    /// It is to be tried again.
+    /// The command is to be tried again.
     Again,
     /// An error of the transport.
     Error,

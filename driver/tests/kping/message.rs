@@ -13,9 +13,9 @@ pub(crate) struct Ask {
     pub(crate) sequence: U64,
     /// The region's first byte.
     pub(crate) address: U64,
-    /// Its length.
+    /// The region's length.
     pub(crate) length: U32,
-    /// Its key.
+    /// The region's key.
     pub(crate) key: U32,
     /// One if the answer must invalidate the key.
     pub(crate) invalidate: U32,

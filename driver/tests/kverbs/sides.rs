@@ -31,9 +31,9 @@ pub(crate) const HALF: usize = BUFFER / 2;
 
 /// One side of a connection.
 pub(crate) struct Side {
-    /// Its queue pair.
+    /// The queue pair of this side.
     pub(crate) qp: Qp<Verbs>,
-    /// Its memory, in one piece.
+    /// The memory of this side, in one piece.
     pub(crate) buffer: Arc<Mapped>,
     /// A request of the send queue.
     pub(crate) sent: Arc<Request>,

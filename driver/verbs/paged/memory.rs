@@ -32,7 +32,7 @@ const PART: u64 = 4096;
 
 /// The region as the adapter knows it.
 pub(super) struct Owner {
-    /// Its key, once there is one. No page is present before.
+    /// The region's key, once there is one. No page is present before.
     key: Atomic<u32>,
     liveness: Arc<Liveness>,
 }

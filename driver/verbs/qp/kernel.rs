@@ -42,7 +42,7 @@ use crate::{
 /// The queues of a kernel client.
 #[pin_data]
 pub(in crate::verbs) struct KernelQp {
-    /// Its doorbell slot, once the adapter has it.
+    /// The doorbell slot, once the adapter has the queue pair.
     doorbell: Atomic<u32>,
     /// The send queue.
     #[pin]

@@ -21,11 +21,11 @@ use crate::{
 
 /// A queue pair that the adapter has created.
 pub(in crate::verbs) struct CreatedQp<Q> {
-    /// Its number.
+    /// The number of the queue pair.
     pub(in crate::verbs) qpn: Qpn,
     /// The sizes that it got.
     pub(in crate::verbs) cap: QpCap,
-    /// Its queues.
+    /// The queues, as their owner uses them.
     pub(in crate::verbs) queues: Q,
 }
 
