@@ -18,13 +18,13 @@ type MakeIdle = unsafe extern "C" fn(*mut c_void, bool) -> c_int;
 pub enum Status {
     /// There are none, or both directions are closed.
     Idle,
-    /// They are exchanged.
+    /// Messages are exchanged.
     Rts,
     /// This end has closed its direction.
     Closing,
     /// A Terminate was sent or received, and TCP is being closed.
     Terminate,
-    /// They have ended with an error.
+    /// The messages have ended with an error.
     Error,
 }
 

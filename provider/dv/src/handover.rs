@@ -26,7 +26,7 @@ bitflags! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Area {
-    /// Its address in that process.
+    /// The address of the area in that process.
     pub address: *mut c_void,
     /// Number of bytes.
     pub length: u64,
@@ -97,9 +97,9 @@ pub struct QpLayout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CqLayout {
-    /// Its doorbell.
+    /// The doorbell of the CQ.
     pub doorbell: Doorbell,
-    /// Its ring.
+    /// The ring of entries.
     pub ring: Ring,
     /// The last request for an event.
     pub arm: u32,

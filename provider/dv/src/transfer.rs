@@ -20,7 +20,7 @@ pub struct Range {
     pub qp: *mut c_void,
     /// 4,096 bytes. The adapter sees each access to them.
     pub window: *mut c_void,
-    /// Its number.
+    /// The number of the range.
     pub number: u32,
 }
 

@@ -47,9 +47,9 @@ pub struct Layout {
 /// An operation in `verbs_context_ops` that release [`BUILT`] does not have.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AddedOp {
-    /// Its index.
+    /// The operation's index.
     pub slot: usize,
-    /// Its field.
+    /// The operation's field.
     pub name: &'static str,
 }
 

@@ -104,16 +104,16 @@ pub struct QpExtras {
     pub reactive: bool,
     /// The queue pair has a TCP connection that carries bytes ([`abi::qp::Type::Toe`]).
     pub toe: bool,
-    /// Its receives also complete at PSH ([`abi::admin::QpFlags::PUSH`]).
+    /// True if receives also complete at PSH ([`abi::admin::QpFlags::PUSH`]).
     pub push: bool,
     /// The send queue makes no keys valid ([`abi::admin::QpFlags::NO_SQ_KEYS`]).
     pub no_sq_keys: bool,
     /// The peer reaches memory by windows and command regions only
     /// ([`abi::admin::QpFlags::WINDOWS_ONLY`]).
     pub windows_only: bool,
-    /// Its sends complete by the length of TCP's queue ([`abi::admin::QpFlags::QUEUE_LENGTH`]).
+    /// True if sends complete by the length of TCP's queue ([`abi::admin::QpFlags::QUEUE_LENGTH`]).
     pub by_length: bool,
-    /// Its datagrams to a group go to no queue pair of its own function
+    /// True if datagrams to a group go to no queue pair of the function that sends them
     /// ([`abi::admin::QpOptions::BLOCK_LOOPBACK`]).
     pub block_loopback: bool,
     /// The position of a command's key; `None` if the queue pair has no commands.

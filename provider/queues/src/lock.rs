@@ -90,7 +90,7 @@ impl<T> SpinLock<T> {
 /// Returns a number that no other thread has while this one lives.
 pub(crate) fn thread() -> usize {
     thread_local! {
-        /// Its address is the number.
+        /// A byte of the thread, whose address is the number.
         static PLACE: u8 = const { 0 };
     }
     PLACE.with(|place| std::ptr::from_ref(place).addr())

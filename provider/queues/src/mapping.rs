@@ -20,7 +20,7 @@ use crate::heap::Shared;
 /// The place of a mapping, for others that map the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Area {
-    /// Its address in this process.
+    /// The address of the area in this process.
     pub address: u64,
     /// Number of bytes.
     pub length: u64,

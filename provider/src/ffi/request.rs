@@ -61,9 +61,9 @@ pub(super) unsafe fn answer<T>(
 /// The translation of a request for a message.
 pub(super) struct Message {
     opcode: Opcode,
-    /// It carries immediate data.
+    /// True if the message carries immediate data.
     imm: bool,
-    /// It names memory of the peer by an address and a key.
+    /// True if the message names memory of the peer by an address and a key.
     remote: bool,
 }
 

@@ -30,7 +30,7 @@ type Wq = Object<c::ibv_wq, OwnWq>;
 /// The plugin's part of a work queue.
 struct OwnWq {
     queues: QueuePair,
-    /// Its completion queue.
+    /// The completion queue of the work queue.
     cq: Shared<CompletionQueue>,
 }
 

@@ -30,7 +30,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/pcap", 1),
     ("device/roce", 25),
     ("device/tcp", 21),
-    ("provider", 16),
     ("qemu", 15),
     ("tests", 29),
 ];
