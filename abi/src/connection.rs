@@ -23,9 +23,9 @@ pub const START_MAX: usize = START_HEADER + PRIVATE_MAX;
 wire_enum! {
     /// The role of this end: it sends the first start frame, or answers it.
     pub enum Role: u8 {
-        /// It sends the request.
+        /// This end sends the request.
         Initiator = 1,
-        /// It sends the reply.
+        /// This end sends the reply.
         Responder = 2,
         /// There are no start frames, and no messages: the connection is for a
         /// [`crate::qp::Type::Toe`] QP. A [`Received`] follows the [`Connection`] in memory.
@@ -176,7 +176,7 @@ wire_enum! {
 wire_enum! {
     /// The reason for the end of a connection.
     pub enum Ending: u8 {
-        /// It has not ended.
+        /// The connection has not ended.
         None = 0,
         /// The peer's reply rejected it. There may be private data.
         Rejected = 1,
@@ -213,7 +213,7 @@ wire_enum! {
         Closing = 2,
         /// A Terminate was sent or received, and TCP is being closed.
         Terminate = 3,
-        /// They have ended with an error.
+        /// The messages have ended with an error.
         Error = 4,
     }
 }
@@ -259,11 +259,11 @@ wire_enum! {
 wire_enum! {
     /// The result of CLOSE_CONNECTION.
     pub enum Closed: u8 {
-        /// It is done.
+        /// The connection is closed.
         Done = 0,
-        /// It is not possible yet. The caller asks again.
+        /// The connection cannot be closed yet. The caller asks again.
         Pending = 1,
-        /// It has taken too long. The caller destroys the QP.
+        /// Closing has taken too long. The caller destroys the QP.
         Aborted = 2,
     }
 }

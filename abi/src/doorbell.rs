@@ -43,9 +43,9 @@ pub struct BarWord64(u64);
 /// A part of BAR2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BarRange {
-    /// Its first byte, counted from the start of BAR2.
+    /// The first byte, counted from the start of BAR2.
     pub start: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 

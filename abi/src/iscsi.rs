@@ -76,7 +76,7 @@ impl EndCommand {
 pub struct IscsiCounters {
     /// PDUs that have arrived.
     pub received: U64,
-    /// Those of them that went to a receive with all of their bytes.
+    /// PDUs that went to a receive with all of their bytes.
     pub whole: U64,
     /// R2Ts that were answered.
     pub served: U64,

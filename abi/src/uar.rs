@@ -152,13 +152,13 @@ pub struct CqSlot {
 wire_enum! {
     /// The state of a CQ, in [`CqSlot::state`].
     pub enum CqState: u32 {
-        /// It has room, as far as the device knows.
+        /// The CQ has room, as far as the device knows.
         Room = 0,
-        /// It is a holding CQ, and few entries were free when the device last looked.
+        /// The CQ is a holding CQ, and few entries were free when the device last looked.
         Few = 1,
-        /// It is a holding CQ, and entries wait for room.
+        /// The CQ is a holding CQ, and entries wait for room.
         Full = 2,
-        /// It has failed.
+        /// The CQ has failed.
         Failed = 3,
     }
 }

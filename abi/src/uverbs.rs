@@ -231,7 +231,7 @@ pub struct CqReq {
 pub struct CqResp {
     /// The CQ number.
     pub cqn: Cqn,
-    /// Its doorbell slot.
+    /// The doorbell slot of the CQ.
     pub slot: SlotIndex,
     /// The UAR of that slot.
     pub uar: UarIndex,
@@ -261,7 +261,7 @@ pub struct SrqReq {
 pub struct SrqResp {
     /// The SRQ number.
     pub srqn: Srqn,
-    /// Its doorbell slot.
+    /// The doorbell slot of the SRQ.
     pub slot: SlotIndex,
     /// The UAR of that slot.
     pub uar: UarIndex,
@@ -354,7 +354,7 @@ pub struct QpReq {
 pub struct QpResp {
     /// The QP number (the core's response has it too).
     pub qpn: Qpn,
-    /// Its doorbell slot.
+    /// The doorbell slot of the QP.
     pub slot: SlotIndex,
     /// The UAR of that slot.
     pub uar: UarIndex,

@@ -42,7 +42,7 @@ pub struct FaultEdited {
 pub struct ListFaults {
     /// Guest address of the buffer to fill, 8-byte aligned.
     pub addr: GuestAddr,
-    /// Its length, from [`FAULT_TEXT_LEN`] to [`FAULT_LINES_MAX`].
+    /// Length of the buffer, from [`FAULT_TEXT_LEN`] to [`FAULT_LINES_MAX`].
     pub len: U32,
     /// The lowest number of a rule to list.
     pub from: U32,

@@ -16,12 +16,12 @@ use crate::uar::{ARM_NEXT, ARM_SOLICITED};
 /// A field, with its names in the places where it is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its key in JSON, and the head of its column in a table.
+    /// The field's key in JSON, and the head of its column in a table.
     pub key: &'static str,
-    /// Its name in a line of text.
+    /// The field's name in a line of text.
     pub word: &'static str,
-    /// Its name in `rdma resource`; `None` if it is not shown there, or if the RDMA core shows it
-    /// itself.
+    /// The field's name in `rdma resource`; `None` if it is not shown there, or if the RDMA core
+    /// shows it itself.
     pub attr: Option<&'static CStr>,
     /// True if tables have a column for it.
     pub column: bool,
@@ -77,18 +77,18 @@ pub enum Value {
     Peer(Option<(u32, [u8; 6])>),
     /// A queue of work requests. A queue without entries does not exist.
     Work {
-        /// Its numbers.
+        /// The queue's numbers.
         ring: RingRecord,
         /// True if it is in device memory.
         in_device: bool,
-        /// Its names in `rdma resource`.
+        /// The queue's names in `rdma resource`.
         attrs: RingAttrs,
     },
     /// A queue of completions or events, shown as its three numbers.
     Out {
-        /// Its numbers.
+        /// The queue's numbers.
         ring: RingRecord,
-        /// Its names in `rdma resource`; `None` if it is not shown there.
+        /// The queue's names in `rdma resource`; `None` if it is not shown there.
         attrs: Option<RingAttrs>,
     },
 }

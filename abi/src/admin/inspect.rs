@@ -32,7 +32,7 @@ wire_enum! {
 pub struct Inspect {
     /// Guest address of the buffer for records, 8-byte aligned.
     pub addr: GuestAddr,
-    /// Its length, at most [`INSPECT_LEN_MAX`].
+    /// Length of the buffer, at most [`INSPECT_LEN_MAX`].
     pub len: U32,
     /// The lowest number of an object to list.
     pub from: U32,
@@ -78,7 +78,7 @@ pub struct RingRecord {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpRecord {
-    /// Its number.
+    /// The number of the QP.
     pub qpn: Qpn,
     /// [`crate::qp::Type`].
     pub kind: u8,
@@ -88,15 +88,15 @@ pub struct QpRecord {
     pub path_mtu: u8,
     /// One if the send queue is in device memory.
     pub sq_in_device: u8,
-    /// Its context.
+    /// The context that the QP belongs to.
     pub context: ContextId,
-    /// Its PD.
+    /// The PD that the QP belongs to.
     pub pdn: Pdn,
     /// CQ of its sends.
     pub send_cqn: Cqn,
     /// CQ of its receives.
     pub recv_cqn: Cqn,
-    /// Its SRQ, or [`NONE`].
+    /// The SRQ of its receives, or [`NONE`].
     pub srqn: Srqn,
     /// The peer's QP, if it is connected, or [`NONE`].
     pub dest_qpn: Qpn,
@@ -139,7 +139,7 @@ wire_enum! {
         Working = 1,
         /// An entry waits for the peer.
         Waiting = 2,
-        /// It is moving data at the time of the snapshot, so its state is not known.
+        /// The queue is moving data at the time of the snapshot, so its state is not known.
         Busy = 3,
     }
 }
@@ -148,9 +148,9 @@ wire_enum! {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqRecord {
-    /// Its number.
+    /// The number of the CQ.
     pub cqn: Cqn,
-    /// Its context.
+    /// The context that the CQ belongs to.
     pub context: ContextId,
     /// The event queue that it is bound to.
     pub eqn: Eqn,
@@ -178,9 +178,9 @@ pub struct CqRecord {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct EqRecord {
-    /// Its number.
+    /// The number of the EQ.
     pub eqn: Eqn,
-    /// Its vector.
+    /// The interrupt vector that the EQ raises.
     pub vector: U32,
     /// Number of CQs bound to it.
     pub cqs: U32,
@@ -196,13 +196,13 @@ pub struct EqRecord {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SrqRecord {
-    /// Its number.
+    /// The number of the SRQ.
     pub srqn: Srqn,
-    /// Its context.
+    /// The context that the SRQ belongs to.
     pub context: ContextId,
-    /// Its PD.
+    /// The PD that the SRQ belongs to.
     pub pdn: Pdn,
-    /// Its XRC domain, or [`NONE`].
+    /// The XRC domain of the SRQ, or [`NONE`].
     pub xrcdn: Xrcdn,
     /// Number of QPs that take receives from it.
     pub users: U32,
@@ -224,7 +224,7 @@ pub struct SrqRecord {
 pub struct KeyRecord {
     /// The key.
     pub key: Key,
-    /// Its PD.
+    /// The PD that the key belongs to.
     pub pdn: Pdn,
     /// The only QP that may use it, or [`NONE`].
     pub qpn: Qpn,
@@ -259,7 +259,7 @@ wire_enum! {
         Window2 = 4,
         /// The data of a command.
         Command = 5,
-        /// It was removed and may still be in use.
+        /// A key that was removed and may still be in use.
         Leaving = 6,
     }
 }

@@ -112,9 +112,9 @@ bitflags! {
 wire_enum! {
     /// Types of windows, numbered as `enum ib_mw_type`.
     pub enum MwType: u8 {
-        /// It can be used by all QPs of its PD. Binding it again ends the earlier binding.
+        /// All QPs of the window's PD can use it. Binding it again ends the earlier binding.
         Type1 = 1,
-        /// It can be used by one QP only, and must be invalidated before it is bound again.
+        /// Only one QP can use the window. It must be invalidated before it is bound again.
         Type2 = 2,
     }
 }

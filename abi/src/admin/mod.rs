@@ -66,7 +66,7 @@ pub const RESULT_LEN: usize = 48;
 
 /// An admin command: its opcode, and the types of its parameters and its result.
 pub trait Command {
-    /// Its number.
+    /// The command's number.
     const OPCODE: Opcode;
     /// The bytes between the fields of the parameters that must be zero.
     const RESERVED: Range<usize> = 0..0;

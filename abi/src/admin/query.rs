@@ -14,8 +14,8 @@ use crate::qp::NO_VLAN;
 pub struct QueryParams {
     /// Guest address of the buffer to fill, 8-byte aligned.
     pub addr: GuestAddr,
-    /// Its length. The device writes at most this many bytes. If the device's struct is shorter
-    /// than the driver's, the rest of the buffer is set to zero.
+    /// Length of the buffer. The device writes at most this many bytes. If the device's struct is
+    /// shorter than the driver's, the rest of the buffer is set to zero.
     pub len: U32,
 }
 

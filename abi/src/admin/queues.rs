@@ -36,7 +36,7 @@ impl CreateEq {
 pub struct EqResult {
     /// The EQ.
     pub eqn: Eqn,
-    /// Its slot in UAR 0.
+    /// The EQ's slot in UAR 0.
     pub slot: SlotIndex,
 }
 
@@ -132,7 +132,7 @@ impl ModifyCq {
 pub struct CqResult {
     /// The CQ.
     pub cqn: Cqn,
-    /// Its slot in the UAR.
+    /// The CQ's slot in the UAR.
     pub slot: SlotIndex,
 }
 
@@ -301,7 +301,7 @@ pub const NO_QUEUE: u8 = 0xff;
 pub struct QpResult {
     /// The QP.
     pub qpn: Qpn,
-    /// Its slot in the UAR.
+    /// The QP's slot in the UAR.
     pub slot: SlotIndex,
     /// Offset of the send queue in BAR2 with [`QpFlags::SQ_IN_DEVICE`], a multiple of
     /// [`crate::uar::SQ_MEMORY_UNIT`]; otherwise zero.

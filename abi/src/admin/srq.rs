@@ -47,7 +47,7 @@ pub struct CreateSrq {
 pub struct SrqResult {
     /// The number of the SRQ: 24 bits, not zero.
     pub srqn: Srqn,
-    /// Its slot in the UAR.
+    /// The SRQ's slot in the UAR.
     pub slot: SlotIndex,
 }
 

@@ -32,7 +32,7 @@ impl BindCounters {
 pub struct QueryCounters {
     /// Guest address of the buffer to fill, 8-byte aligned.
     pub addr: GuestAddr,
-    /// Its length, as in [`super::QueryParams::len`].
+    /// Length of the buffer, as in [`super::QueryParams::len`].
     pub len: U32,
     /// The set; zero for all work of the function, including what sets have counted.
     pub counters: CountersId,

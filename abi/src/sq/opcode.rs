@@ -84,13 +84,14 @@ pub enum Class {
 pub struct OpcodeInfo {
     /// Their effect on the peer.
     pub class: Class,
-    /// They carry immediate data.
+    /// Requests of this opcode carry immediate data.
     pub immediate: bool,
     /// Their message invalidates the key [`super::SqWqe::rkey`] of the peer.
     pub invalidate: bool,
-    /// They invalidate the key of their only [`super::Sge`] when the data has arrived.
+    /// Requests of this opcode invalidate the key of their only [`super::Sge`] when the data has
+    /// arrived.
     pub invalidate_sink: bool,
-    /// They create a region for the peer first ([`super::CommandSeg`]).
+    /// Requests of this opcode create a region for the peer first ([`super::CommandSeg`]).
     pub command: bool,
     /// The QP types that have the operation. RC has all.
     pub types: &'static [Type],
@@ -149,7 +150,7 @@ impl OpcodeInfo {
         completion: cq::Opcode::AtomicWrite,
         ..Self::WRITE
     };
-    /// It is counted as a READ, because its packets are like the packets of an empty READ.
+    /// A FLUSH is counted as a READ, because its packets are like the packets of an empty READ.
     const FLUSH: Self = Self {
         class: Class::Flush,
         wr_opcode: Some(14),
