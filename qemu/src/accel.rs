@@ -1,9 +1,9 @@
 //! The choice of the accelerator for guests.
 //!
-//! It is not enough that /dev/kvm can be opened: there are kinds of KVM on which a stock kernel
-//! does not boot. So a guest is booted under KVM, with a time limit. The result is kept in the
-//! cache, for all images of guests, until the machine boots again, or for an hour if the guest was
-//! only slow.
+//! An accelerator is not good only because /dev/kvm can be opened: there are kinds of KVM on which
+//! a stock kernel does not boot. So a guest is booted under KVM, with a time limit. The result is
+//! kept in the cache, for all images of guests, until the machine boots again, or for an hour if
+//! the guest was only slow.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};

@@ -21,7 +21,7 @@ pub struct Daemon {
     functions: Vec<String>,
     log: PathBuf,
     monitor: PathBuf,
-    /// Its control socket, if it has one.
+    /// The control socket, if the daemon has one.
     control: Option<PathBuf>,
     /// The program `vrnic`.
     vrnic: PathBuf,

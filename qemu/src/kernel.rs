@@ -16,7 +16,7 @@ const RELEASE_MAX: usize = 128;
 /// What a module says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Its name.
+    /// The module's name.
     pub name: String,
     /// The release of its kernel.
     pub release: String,

@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 3;
 pub struct Case {
     /// The tool.
     pub tool: &'static str,
-    /// Its options, the same on both sides.
+    /// The tool's options, the same on both sides.
     pub options: Cow<'static, str>,
 }
 

@@ -53,7 +53,7 @@ pub struct Container {
     pub config: Config,
     /// The user of the programs.
     pub user: User,
-    /// Its libibverbs.
+    /// The libibverbs of the container.
     pub verbs: Verbs,
     /// Removes the files, if they were unpacked for this run.
     _unpacked: Option<Arc<RunDir>>,

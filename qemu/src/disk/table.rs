@@ -57,7 +57,7 @@ pub enum Kind {
 pub struct Volume {
     /// The number of the partition.
     pub partition: Option<u32>,
-    /// Its contents.
+    /// The contents of the device.
     pub kind: Kind,
 }
 

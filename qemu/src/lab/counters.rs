@@ -25,9 +25,9 @@ pub struct Change {
     pub function: String,
     /// The counter.
     pub counter: String,
-    /// Its value before the commands.
+    /// The counter's value before the commands.
     pub before: u64,
-    /// Its value after them.
+    /// The counter's value after the commands.
     pub after: u64,
 }
 

@@ -9,11 +9,11 @@ use crate::signals;
 pub enum End {
     /// By itself, with this status.
     Status(i32),
-    /// It took longer than its time limit, and was killed.
+    /// The command took longer than its time limit, and was killed.
     TimedOut,
-    /// It was a server, and was killed when the command of guest a had ended.
+    /// The command was a server, and was killed when the command of guest a had ended.
     Stopped,
-    /// Its guest has ended.
+    /// The guest of the command has ended.
     Lost,
     /// The command was killed because this signal ended the run.
     Interrupted(i32),
@@ -62,7 +62,7 @@ pub struct Kernel {
 /// A phase of a scenario.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Its name.
+    /// The name of the check.
     pub name: String,
     /// The time that it took.
     pub took: Duration,

@@ -29,7 +29,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/pcap", 1),
     ("device/roce", 25),
     ("device/tcp", 21),
-    ("qemu", 15),
     ("tests", 29),
 ];
 

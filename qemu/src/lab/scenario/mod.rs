@@ -24,16 +24,16 @@ pub struct Scenario {
     pub packets: bool,
     /// True if the first phase begins when guest a has sent something.
     pub waits: bool,
-    /// Its phases, in order.
+    /// The phases, in order.
     pub phases: Vec<Phase>,
 }
 
 /// A phase of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// Its name.
+    /// The name of the phase.
     pub name: String,
-    /// Its duration; without one, it ends with the command.
+    /// The duration of the phase; without one, the phase ends with the command.
     pub lasts: Option<Duration>,
     /// The fault rules of this phase. They replace the rules of the previous phase.
     pub faults: Vec<String>,
