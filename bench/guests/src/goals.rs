@@ -28,7 +28,7 @@ impl fmt::Display for Aim {
 /// A figure with its aim.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Goal {
-    /// Its name among the ratios, if it is one of them.
+    /// The goal's name among the ratios, if it is one of them.
     pub(crate) name: Option<&'static str>,
     /// Description of the ratio or the figure.
     pub(crate) meaning: &'static str,

@@ -16,7 +16,7 @@ use crate::rig::{Pair, Rig};
 
 /// The address of the memory.
 const MEMORY: u64 = 0xdead_0000_0000;
-/// Its length.
+/// The length of the memory.
 const LEN: u64 = 1 << 20;
 /// Sizes of messages, in bytes.
 const MESSAGES: [u32; 3] = [4 << 10, 64 << 10, 1 << 20];
