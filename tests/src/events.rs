@@ -48,9 +48,9 @@ impl Interrupts {
 pub struct Handler {
     /// The processor to which its interrupt is directed.
     pub cpu: u32,
-    /// Its events so far.
+    /// The events of the vector so far.
     pub events: u64,
-    /// Its interrupts so far.
+    /// The interrupts of the vector so far.
     pub interrupts: u64,
     /// Turns of the interrupts' thread so far.
     pub turns: u64,
@@ -61,9 +61,9 @@ pub struct Handler {
 /// A completion queue, as the driver shows it.
 #[derive(Clone, Debug, Default)]
 pub struct Cq {
-    /// Its number.
+    /// The number of the CQ.
     pub cqn: u32,
-    /// Its events so far.
+    /// The events of the CQ so far.
     pub events: u64,
     /// The QPs of this completion queue. A QP is listed for each of its queues that completes here.
     pub qpns: Vec<u32>,

@@ -1,6 +1,6 @@
 //! Whole-system tests: a daemon, two guests with a stock kernel, and what users run in them.
 //!
-//! They need everything that `scripts/setup` and a build make, and print what is missing;
+//! The tests need everything that `scripts/setup` and a build make, and print what is missing;
 //! `scripts/test` provides it. A suite boots one pair of guests for all its cases. After a failure
 //! it boots a new pair.
 //!

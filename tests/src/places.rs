@@ -18,7 +18,7 @@ const PODS: u8 = 4;
 pub struct Place<'a> {
     guest: &'a Guest,
     namespace: Option<String>,
-    /// Its IPv4 address.
+    /// The IPv4 address of the place.
     pub ip: String,
 }
 

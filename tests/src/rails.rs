@@ -17,7 +17,7 @@ use crate::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, settles, stop_all};
 pub struct Rail<'a> {
     /// The guest.
     pub guest: &'a Guest,
-    /// Its number in the guest, from 0.
+    /// The number of the rail in the guest, from 0.
     pub number: u8,
 }
 

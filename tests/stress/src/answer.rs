@@ -20,19 +20,19 @@ const BACKLOG: i32 = 64;
 /// The way in which a server answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It accepts, and keeps the connection until its peer ends it.
+    /// The server accepts, and keeps the connection until its peer ends it.
     Keep,
-    /// It rejects, and sends the private data of the request back.
+    /// The server rejects, and sends the private data of the request back.
     Reject,
-    /// It destroys the identifier.
+    /// The server destroys the identifier.
     Destroy,
-    /// It does not answer.
+    /// The server does not answer.
     Silence,
-    /// It accepts, and destroys the queue pair at once.
+    /// The server accepts, and destroys the queue pair at once.
     DestroyQp,
-    /// It accepts, and disconnects at once.
+    /// The server accepts, and disconnects at once.
     Disconnect,
-    /// It accepts, and closes the file of the connection at once.
+    /// The server accepts, and closes the file of the connection at once.
     Close,
 }
 

@@ -35,7 +35,7 @@ const REASONS: [u8; 5] = [1, 2, 20, 64, 196];
 pub(crate) struct Connect {
     /// Address of `vrnic-stress answer`.
     address: Ipv4Addr,
-    /// Its port.
+    /// Port of `vrnic-stress answer`.
     #[arg(long, default_value_t = 7174)]
     port: u16,
     /// Queue pairs.
@@ -92,9 +92,9 @@ pub(crate) fn run(options: &Connect) -> Result<()> {
 /// A server of `vrnic-stress answer` that rejects.
 #[derive(Debug, Args)]
 pub(crate) struct Reject {
-    /// Its address.
+    /// Address of `vrnic-stress answer`.
     address: Ipv4Addr,
-    /// Its port.
+    /// Port of `vrnic-stress answer`.
     #[arg(long, default_value_t = 7174)]
     port: u16,
 }

@@ -10,9 +10,9 @@ use clap::Args;
 /// The listener, and the number of connections.
 #[derive(Debug, Args)]
 pub(crate) struct Idle {
-    /// Its address.
+    /// Address of the server.
     address: Ipv4Addr,
-    /// Its port.
+    /// Port of the server.
     #[arg(long, default_value_t = 7174)]
     port: u16,
     /// Number of connections.

@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_secs(30);
 pub(crate) struct Own {
     /// Address of `vrnic-stress answer`.
     address: Ipv4Addr,
-    /// Its port.
+    /// Port of `vrnic-stress answer`.
     #[arg(long, default_value_t = 7174)]
     port: u16,
     /// Connect when this file exists.

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Renumber {
     /// Address of `vrnic-stress answer`.
     address: Ipv4Addr,
-    /// Its port.
+    /// Port of `vrnic-stress answer`.
     #[arg(long, default_value_t = 7174)]
     port: u16,
     /// Seconds.

@@ -25,9 +25,9 @@ const OPERATIONS: [Op; 3] = [Op::FetchAdd, Op::CmpSwp, Op::WriteImm];
 /// A server of `vrnic-stress answer` on a device without RFC 7306.
 #[derive(Debug, Args)]
 pub(crate) struct Unknown {
-    /// Its address.
+    /// Address of the server.
     address: Ipv4Addr,
-    /// Its port.
+    /// Port of the server.
     #[arg(long, default_value_t = 7174)]
     port: u16,
 }

@@ -28,7 +28,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/pcap", 1),
     ("device/roce", 25),
     ("device/tcp", 21),
-    ("tests", 29),
 ];
 
 /// Returns the paragraphs that begin with such a word, by folder if the folder is listed.

@@ -35,7 +35,7 @@ pub struct Buffer {
 /// The first byte with a wrong value.
 #[derive(Debug)]
 pub struct Mismatch {
-    /// Its offset in the buffer. In a canary, it is negative or beyond the end.
+    /// The byte's offset in the buffer. In a canary, it is negative or beyond the end.
     pub offset: i64,
     /// The expected byte.
     pub want: u8,

@@ -1,9 +1,9 @@
 //! A thin safe layer over libibverbs, for programs that test RDMA devices.
 //!
-//! It must allow what a correct program never does (destroying objects in use, illegal transitions
-//! of QPs, work requests with invalid keys), because the tests are about these. So each object is
-//! one owned handle. Destroying it consumes the handle, or returns it with the error. Nothing is
-//! destroyed on drop: the exit of the process does that, and is tested, too.
+//! The layer must allow what a correct program never does (destroying objects in use, illegal
+//! transitions of QPs, work requests with invalid keys), because the tests are about these. So each
+//! object is one owned handle. Destroying it consumes the handle, or returns it with the error.
+//! Nothing is destroyed on drop: the exit of the process does that, and is tested, too.
 //!
 //! The feature `vrnic` adds the parts that only the vrnic adapter has: [`direct`], [`transfer`],
 //! [`hostile`], [`answer`].

@@ -179,9 +179,9 @@ impl Spec {
 /// What a device can do for raw packets.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RawCaps {
-    /// It computes and checks checksums.
+    /// The device computes and checks checksums.
     pub checksums: bool,
-    /// It has flows.
+    /// The device has flows.
     pub flows: bool,
     /// Bytes of the longest TCP segment that it sends in several frames.
     pub max_tso: u32,

@@ -115,7 +115,7 @@ pub(crate) struct SrqInfo {
 /// A new SRQ for XRC.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct XrcSrqInfo {
-    /// Its number in requests.
+    /// The number of the SRQ in requests.
     pub(crate) number: u32,
     pub(crate) info: SrqInfo,
 }
@@ -133,7 +133,7 @@ pub(crate) struct QpInfo {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct WqInfo {
     pub(crate) wq: u32,
-    /// Its number in completions.
+    /// The number of the queue in completions.
     pub(crate) number: u32,
     /// The number of work requests that it has room for.
     pub(crate) max_wr: u32,
