@@ -254,7 +254,7 @@ pub enum Fault {
     Options,
     /// The checksum of the IPv4 header is wrong.
     Checksum,
-    /// It is a fragment, perhaps the first one.
+    /// The packet is a fragment, perhaps the first one.
     Fragment,
     /// The packet is shorter than its header states, or the header states less than its own length.
     Truncated,

@@ -24,7 +24,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/faults", 18),
     ("device/iscsi", 1),
     ("device/iwarp", 22),
-    ("device/packet", 2),
     ("device/pcap", 1),
     ("device/roce", 25),
     ("device/tcp", 21),

@@ -10,7 +10,7 @@ const MAX_FRAMES: usize = 256;
 /// The reason for which a frame cannot be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCut {
-    /// It is neither UDP nor TCP, or it would become too many frames or too long ones.
+    /// The packet is neither UDP nor TCP, or would become too many frames or too long ones.
     Kind,
     /// The checksum of its IP header is wrong. The frames would have right ones.
     Header,
