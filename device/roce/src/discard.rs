@@ -9,9 +9,9 @@ use vrnic_packet::ip::Fault;
 pub enum Discard {
     /// The packet ends within its headers, or is shorter than its IP header states.
     Truncated,
-    /// Its IP header has options, a wrong checksum or a wrong version.
+    /// The IP header has options, a wrong checksum or a wrong version.
     IpHeader,
-    /// It is a fragment. Senders of RoCE do not fragment.
+    /// The packet is a fragment. Senders of RoCE do not fragment.
     Fragment,
     /// The length in the UDP header does not match the length of the IP packet.
     UdpLength,
@@ -25,38 +25,39 @@ pub enum Discard {
     Opcode,
     /// The length of its payload is not valid for its opcode.
     PayloadLength,
-    /// Its syndrome is reserved.
+    /// The syndrome is reserved.
     Syndrome,
-    /// Its partition key does not match the partition key of the QP.
+    /// The partition key does not match that of the QP.
     PartitionKey,
     /// The QP uses another transport.
     Transport,
-    /// Its addresses do not match the QP's address vector.
+    /// The addresses do not match the QP's address vector.
     Address,
-    /// Its queue key differs from the queue key of the QP.
+    /// The queue key differs from that of the QP.
     QueueKey,
     /// The QP has failed, or is in a state in which it does not receive packets.
     State,
-    /// It is a request that follows a missing packet, and the responder does not hold it.
+    /// A request that follows a missing packet, and that the responder does not hold.
     Early,
-    /// It is a request behind a request that was answered with "receiver not ready".
+    /// A request that follows a request that was answered with "receiver not ready".
     BehindNotReady,
-    /// It is a duplicate of a READ or atomic whose answer is no longer stored, or differs from the
+    /// A duplicate of a READ or atomic whose answer is no longer stored, or differs from the
     /// original.
     UnknownDuplicate,
-    /// It is a request that arrived while the caller was executing another request.
+    /// A request that arrived while the caller was executing another request.
     Busy,
-    /// It is an answer to a packet that was already answered.
+    /// An answer to a packet that was already answered.
     StaleAnswer,
-    /// It is an answer to a packet that was not sent.
+    /// An answer to a packet that was not sent.
     UnsentAnswer,
-    /// It is an answer that shows that an earlier answer was lost.
+    /// An answer that shows that an earlier answer was lost.
     AnswerGap,
-    /// It is an answer that arrived while the requester waits to send again.
+    /// An answer that arrived while the requester waits to send again.
     AnswerInWait,
-    /// It belongs to an unreliable message of which a packet is missing.
+    /// The packet belongs to an unreliable message of which a packet is missing.
     BrokenMessage,
-    /// It belongs to an unreliable message that the responder has no room for, or does not allow.
+    /// The packet belongs to an unreliable message that the responder has no room for, or does not
+    /// allow.
     Refused,
 }
 

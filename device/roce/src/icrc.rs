@@ -1,7 +1,7 @@
 //! The invariant CRC: covers a packet from its IP header to the padding, without the fields that
 //! routers may change (IBTA volume 1, 7.8.1; annex A17.3.3).
 //!
-//! It is the CRC-32 of Ethernet over eight bytes 0xff (in place of the header of a native
+//! The ICRC is the CRC-32 of Ethernet over eight bytes 0xff (in place of the header of a native
 //! InfiniBand link), the IP header, the UDP header, the transport header and the rest. In the
 //! computation, these bits are replaced by ones:
 //!

@@ -25,7 +25,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/iscsi", 1),
     ("device/iwarp", 22),
     ("device/pcap", 1),
-    ("device/roce", 25),
     ("device/tcp", 21),
 ];
 

@@ -20,7 +20,7 @@ use crate::wire::Mtu;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) request: WorkRequest,
-    /// Its sequence numbers; undefined before it is started.
+    /// The sequence numbers of the request; undefined before it is started.
     pub(super) span: Span,
     /// The reason for which it has failed, if it has.
     pub(super) failed: Option<Outcome>,

@@ -31,7 +31,7 @@ pub enum Work {
         word: Remote,
         /// The value that the word must have.
         compare: u64,
-        /// Its new value.
+        /// The new value of the word.
         swap: u64,
     },
     /// FETCH & ADD.
@@ -143,9 +143,9 @@ pub enum Rejected {
 /// The outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was executed.
+    /// The work request was executed.
     Success,
-    /// It was flushed, because the requester has failed.
+    /// The work request was flushed, because the requester has failed.
     Flushed,
     /// The caller could not read or write its own memory ([`super::Requester::refuse`]).
     Local,
@@ -170,7 +170,7 @@ pub enum Outcome {
 pub struct Completion {
     /// The caller's identifier of the work request.
     pub id: u64,
-    /// Its outcome.
+    /// The outcome of the work request.
     pub outcome: Outcome,
     /// True if the work request was signaled.
     pub signaled: bool,

@@ -11,9 +11,9 @@ pub type Imm = [u8; 4];
 /// RDMA extended header: memory of the responder for a WRITE or READ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reth {
-    /// Its first address.
+    /// The first address of the range.
     pub addr: u64,
-    /// Its key.
+    /// The key of the range.
     pub key: Rkey,
     /// Number of bytes of the whole message, or of the rest of a READ that is requested again.
     pub length: u32,
@@ -44,7 +44,7 @@ impl Reth {
 pub struct AtomicEth {
     /// Address of the word.
     pub addr: u64,
-    /// Its key.
+    /// The key of the word's memory.
     pub key: Rkey,
     /// The new value of COMPARE & SWAP, or the number that FETCH & ADD adds.
     pub swap_or_add: u64,
