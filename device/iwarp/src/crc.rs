@@ -1,8 +1,8 @@
 //! CRC-32C of FPDUs (RFC 5044, section 4.4; RFC 3385): polynomial 0x1EDC6F41, reflected, initial
 //! value all ones, complemented at the end.
 //!
-//! It covers an FPDU from its length field to its padding, including the markers inside of it or
-//! directly in front of it. Its four octets follow, the least significant one first.
+//! The CRC covers an FPDU from its length field to its padding, including the markers inside of it
+//! or directly in front of it. The four octets of the CRC follow, the least significant one first.
 
 /// Number of octets of the CRC.
 pub const LEN: usize = 4;

@@ -23,7 +23,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/dev/testdriver", 13),
     ("device/faults", 18),
     ("device/iscsi", 1),
-    ("device/iwarp", 22),
     ("device/pcap", 1),
     ("device/tcp", 21),
 ];

@@ -37,9 +37,9 @@ pub enum Found<'a> {
 /// A whole FPDU that has arrived out of order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ahead<'a> {
-    /// Its ULPDU.
+    /// The ULPDU of the FPDU.
     pub ulpdu: &'a [u8],
-    /// Its number of octets on the wire.
+    /// The number of octets of the FPDU on the wire.
     pub octets: usize,
     /// True if a marker in it has confirmed where it starts.
     pub marked: bool,

@@ -31,7 +31,7 @@ pub enum Header {
 /// A segment without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Its header.
+    /// The header of the segment.
     pub header: Header,
     /// True if it is the last segment of its message.
     pub last: bool,

@@ -30,7 +30,7 @@ pub struct Message {
     pub at: Tagged,
     /// The STag that it invalidates, or zero.
     pub invalidate: Stag,
-    /// Its number, if it is untagged.
+    /// The number of the message, if it is untagged.
     pub msn: Msn,
     /// Number of octets of its payload.
     pub len: u32,
@@ -56,7 +56,7 @@ pub enum Payload {
 pub enum Unreadable {
     /// Never again. If they belong to a work request, its number.
     Gone(Option<u64>),
-    /// They may be built later.
+    /// The octets may be built later.
     Later,
 }
 

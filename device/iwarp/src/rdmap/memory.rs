@@ -48,9 +48,9 @@ pub struct Inbound {
 /// Memory that a READ of the peer refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSource {
-    /// Its address.
+    /// The address of the source.
     pub at: Tagged,
-    /// Its number of octets.
+    /// The number of octets to read.
     pub len: u32,
     /// The number of the message, as in [`Inbound::number`].
     pub number: u64,
@@ -115,7 +115,7 @@ pub struct Early {
 /// The state of a message whose last segment has been placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is complete.
+    /// The message is complete.
     Now,
     /// The caller must wait for uses of an invalidated key before it completes the message. Nothing
     /// is delivered until the caller resumes the connection.

@@ -32,9 +32,9 @@ pub struct Config {
 /// The progress of a work request.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// It is not in the stream.
+    /// The work request is not in the stream.
     Waiting,
-    /// It is in the stream.
+    /// The work request is in the stream.
     Sent {
         mark: Mark,
         end: StreamPos,

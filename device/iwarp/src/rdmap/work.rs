@@ -82,11 +82,11 @@ pub enum Rejected {
 /// The outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was executed.
+    /// The work request was executed.
     Success,
     /// The stream ended before it was executed.
     Flushed,
-    /// Its own memory could not be read or written.
+    /// The work request's own memory could not be read or written.
     Local,
     /// The response did not match the request.
     BadResponse,
@@ -107,7 +107,7 @@ pub enum Outcome {
 pub struct Completion {
     /// The caller's name for it.
     pub id: u64,
-    /// Its outcome.
+    /// The outcome of the work request.
     pub outcome: Outcome,
     /// True if the work request was signaled.
     pub signaled: bool,

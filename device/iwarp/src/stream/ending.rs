@@ -13,9 +13,9 @@ use crate::wire::terminate::{self, Cause, Report};
 /// The way in which a program wants to end a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// It ends after all posted work requests.
+    /// The stream ends after all posted work requests.
     Graceful,
-    /// It ends at once.
+    /// The stream ends at once.
     Abortive,
 }
 
@@ -26,7 +26,7 @@ pub enum Rest {
     Reached,
     /// Work requests are not flushed yet.
     Pending,
-    /// They were not flushed in the time limit. The caller destroys the QP.
+    /// Work requests were not flushed in the time limit. The caller destroys the QP.
     Aborted,
 }
 

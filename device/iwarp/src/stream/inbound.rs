@@ -133,9 +133,9 @@ enum Fate {
 /// The effect of a processed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Its message continues.
+    /// The message of the segment continues.
     Part,
-    /// Its message has ended.
+    /// The message of the segment has ended.
     End,
     /// Nothing more is taken until the caller resumes.
     Hold,

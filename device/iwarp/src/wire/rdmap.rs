@@ -105,7 +105,7 @@ pub struct AtomicRequest {
 pub struct Segment<'a> {
     /// True if it is the last segment of its message.
     pub last: bool,
-    /// Its contents.
+    /// The contents of the segment.
     pub body: Body<'a>,
 }
 

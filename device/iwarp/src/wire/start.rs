@@ -94,7 +94,7 @@ pub enum Malformed {
     Revision,
     /// The length of the private data exceeds the maximum.
     Length,
-    /// It is an enhanced frame without control words.
+    /// An enhanced frame has no control words.
     Control,
 }
 

@@ -31,7 +31,7 @@ const fn includes(cause: Cause) -> (bool, bool) {
 /// A received Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its first four octets.
+    /// The first four octets of the message.
     pub raw: [u8; 4],
 }
 
