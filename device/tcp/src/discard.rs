@@ -7,38 +7,39 @@ use vrnic_packet::ip::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Discard {
-    /// It ends before its headers do, or before the end that its IP header states.
+    /// The packet ends before its headers do, or before the end that its IP header states.
     Truncated,
-    /// Its IP header has options, a wrong checksum or a wrong version.
+    /// The IP header has options, a wrong checksum or a wrong version.
     IpHeader,
-    /// It is a fragment. A peer that discovers the path MTU sends none.
+    /// The packet is a fragment. A peer that discovers the path MTU sends none.
     Fragment,
     /// The TCP checksum is wrong.
     Checksum,
     /// The header's length is less than 20 bytes, or an option's length is wrong.
     Header,
-    /// It lies outside the window.
+    /// The segment lies outside the window.
     Window,
-    /// Its timestamp is older than the newest one (RFC 7323, 5).
+    /// The timestamp is older than the newest one (RFC 7323, 5).
     OldTimestamp,
-    /// It has no timestamp, on a connection that uses them (RFC 7323, 3.2).
+    /// The segment has no timestamp, on a connection that uses them (RFC 7323, 3.2).
     NoTimestamp,
-    /// It is a reset whose number is not exactly the expected one (RFC 5961, 3).
+    /// A reset whose number is not exactly the expected one (RFC 5961, 3).
     BlindReset,
-    /// It has the flag SYN (RFC 5961, 4).
+    /// The segment has the flag SYN (RFC 5961, 4).
     Syn,
-    /// It does not have the flag ACK.
+    /// The segment does not have the flag ACK.
     NoAck,
-    /// It acknowledges bytes that were not sent, or a number far below the acknowledged one (RFC
-    /// 5961, 5).
+    /// The segment acknowledges bytes that were not sent, or a number far below the acknowledged
+    /// one (RFC 5961, 5).
     Acknowledgement,
     /// All its bytes had arrived before.
     Duplicate,
-    /// Its bytes are behind the end of the stream.
+    /// The bytes of the segment are behind the end of the stream.
     BehindEnd,
-    /// It arrived out of order, and the table of gaps is full.
+    /// The segment arrived out of order, and the table of gaps is full.
     Panes,
-    /// It arrived out of order, or the sink did not take it, and there is no room to store it.
+    /// The segment arrived out of order, or the sink did not take it, and there is no room to store
+    /// it.
     Buffer,
     /// The sink refused it.
     Refused,

@@ -9,9 +9,10 @@ pub struct Gone;
 /// The reason for which a part of the stream is not read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undone {
-    /// Its memory must not be accessed any more.
+    /// The memory of this part must not be accessed any more.
     Gone,
-    /// Its octets are on their way to or from the memory. The access is tried again later.
+    /// The bytes of this part are on their way to or from the memory. The access is tried again
+    /// later.
     Later,
 }
 
@@ -91,7 +92,7 @@ pub enum Offered {
     Placed,
     /// The connection stores them if it has room, and delivers them in order.
     Buffer,
-    /// They are dropped, and the peer sends them again.
+    /// The connection drops the bytes, and the peer sends them again.
     Refuse,
 }
 

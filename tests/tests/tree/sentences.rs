@@ -24,7 +24,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/faults", 18),
     ("device/iscsi", 1),
     ("device/pcap", 1),
-    ("device/tcp", 21),
 ];
 
 /// Returns the paragraphs that begin with such a word, by folder if the folder is listed.

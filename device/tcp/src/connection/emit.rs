@@ -13,7 +13,7 @@ use crate::wire::{Flags, Header, Options, SackBlock, Timestamps};
 /// A segment to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Its header.
+    /// The header of the segment.
     pub header: Header,
     /// Number of bytes of data. They have been written to the beginning of the caller's buffer.
     pub len: usize,

@@ -14,11 +14,11 @@ const UNCHARGED_RECORDS: usize = 64;
 /// The state of a segment, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is in flight.
+    /// The segment is in flight.
     Flying,
     /// The peer has it, but may still drop it (RFC 2018, 8).
     Sacked,
-    /// It is assumed to be lost, and must be sent again.
+    /// The segment is assumed to be lost, and must be sent again.
     Lost,
 }
 

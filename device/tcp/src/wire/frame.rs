@@ -41,7 +41,7 @@ pub struct Path {
 /// A received frame that carries a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its addresses.
+    /// The addresses of the segment.
     pub path: Path,
     /// The segment.
     pub segment: Segment<'a>,

@@ -30,7 +30,7 @@ pub struct TooLong {
     pub source: SocketAddr,
     /// Address and port of its receiver.
     pub destination: SocketAddr,
-    /// Its sequence number.
+    /// The sequence number of the segment.
     pub seq: SeqNum,
     /// Maximum number of bytes of payload and options in a segment.
     pub mss: u16,
