@@ -15,7 +15,7 @@ pub struct Solicited {
 /// A Data-Out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataOut {
-    /// Its header.
+    /// The header of the PDU.
     pub header: Bhs,
     /// The offset of its data in the buffer of the command.
     pub offset: u32,

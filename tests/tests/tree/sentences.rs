@@ -22,7 +22,6 @@ const LISTED: &[(&str, usize)] = &[
     ("device/dev/simlink", 7),
     ("device/dev/testdriver", 13),
     ("device/faults", 18),
-    ("device/iscsi", 1),
     ("device/pcap", 1),
 ];
 
