@@ -56,7 +56,7 @@ pub(crate) enum Function {
     Share {
         /// Name of the function
         name: String,
-        /// Its weight among the weights of all functions: 1 to 1000 [default: 100]
+        /// The function's weight among the weights of all functions: 1 to 1000 [default: 100]
         #[arg(long, value_parser = weight)]
         weight: Option<Weight>,
         /// The part of the time that it has at least whenever it has work, such as 20%

@@ -49,7 +49,7 @@ pub(crate) enum Fault {
     },
     /// Wait until a rule has hit. Fails when it no longer can, because it is over or was removed
     Wait {
-        /// Its number
+        /// Number of the rule
         rule: u32,
         /// Number of hits to wait for
         #[arg(long, value_name = "N", default_value_t = 1)]

@@ -29,7 +29,7 @@ const SECONDS_MAX: u64 = 86_400;
 pub(crate) struct Trace {
     /// Number of the queue pair, as `vrnic show qp` has it
     qp: u32,
-    /// Its function; needed unless the daemon has one function only
+    /// Function of the queue pair; needed unless the daemon has one function only
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
     /// End after so many seconds

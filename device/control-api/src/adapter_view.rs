@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// An adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterView {
-    /// Its name.
+    /// The adapter's name.
     pub name: String,
     /// MAC of its port.
     pub mac: String,
@@ -21,6 +21,6 @@ pub struct AdapterView {
     /// of device memory with send queues, page addresses of rings, and words that hold page
     /// addresses of regions.
     pub objects: BTreeMap<String, u64>,
-    /// Its counters, with the same names as in the guest.
+    /// The adapter's counters, with the same names as in the guest.
     pub counters: BTreeMap<String, u64>,
 }

@@ -20,7 +20,7 @@ pub struct Assignment(BTreeMap<Resource, u64>);
 pub struct Amount {
     /// The resource.
     pub resource: Resource,
-    /// Its amount.
+    /// The amount of the resource.
     pub value: u64,
 }
 

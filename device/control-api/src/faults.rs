@@ -21,13 +21,13 @@ pub struct RuleView {
     /// The function whose guest has set it; absent for a rule of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<String>,
-    /// Its number, among the rules of the operator or of this guest.
+    /// The number of the rule, among the rules of the operator or of this guest.
     pub id: u32,
     /// The rule as text.
     pub rule: String,
     /// Packets, work requests, events or other things that it has looked at.
     pub seen: u64,
-    /// Those that it has hit.
+    /// The number of things that the rule has hit.
     pub hit: u64,
     /// The time at which it was added, in microseconds since 1970.
     pub armed: u64,

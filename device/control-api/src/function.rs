@@ -46,7 +46,7 @@ pub struct FunctionConfig {
     /// Maximum number of frames per second to groups and unknown addresses.
     #[serde(default)]
     pub storm: StormLimit,
-    /// Its VLANs.
+    /// The VLANs of the function.
     #[serde(default, rename = "vlan")]
     pub vlans: VlanSetting,
     /// Bits of messages that its send queues begin in a second.
@@ -55,7 +55,7 @@ pub struct FunctionConfig {
     pub ops: Option<PerSecond>,
     /// Interrupts that its event queues raise in a second.
     pub interrupts: Option<PerSecond>,
-    /// Its weight in the workers' time.
+    /// The function's weight in the workers' time.
     #[serde(default)]
     pub weight: Weight,
     /// The part of the workers' time that it has at least whenever it has work.

@@ -21,7 +21,7 @@ pub struct PortConfig {
     /// Maximum number of frames per second to groups and unknown addresses.
     #[serde(default)]
     pub storm: StormLimit,
-    /// Its VLANs.
+    /// The VLANs of the port.
     #[serde(default, rename = "vlan")]
     pub vlans: VlanSetting,
 }

@@ -43,7 +43,7 @@ impl Kind {
 /// A port as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortView {
-    /// Its name.
+    /// The port's name.
     pub name: String,
     /// The connection at its outer end.
     pub kind: Kind,

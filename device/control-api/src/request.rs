@@ -31,21 +31,21 @@ pub enum Request {
     AddFunction(FunctionConfig),
     /// Removes a function.
     RemoveFunction {
-        /// Its name.
+        /// The function's name.
         name: String,
         /// True if it is to be removed even if a VMM is connected.
         force: bool,
     },
     /// Changes the ceilings of a function.
     LimitFunction {
-        /// Its name.
+        /// The function's name.
         name: String,
         /// The new ones.
         ceilings: FunctionCeilings,
     },
     /// Changes the share of a function in the workers' time.
     ShareFunction {
-        /// Its name.
+        /// The function's name.
         name: String,
         /// The share.
         claim: Claim,
@@ -62,7 +62,7 @@ pub enum Request {
     ListFaults,
     /// Traces a queue pair.
     Trace {
-        /// Its function; none if the daemon has one function only.
+        /// The function of the queue pair; none if the daemon has one function only.
         function: Option<String>,
         /// The operation.
         command: TraceCommand,
@@ -120,7 +120,7 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// It has been done.
+    /// The request was carried out.
     Done,
     /// The uplinks.
     Uplinks(Vec<UplinkConfig>),
@@ -134,7 +134,7 @@ pub enum Reply {
     Faults(FaultsView),
     /// Records of a trace.
     Traced(TraceView),
-    /// It has not been done, and why.
+    /// The request was not carried out, for this reason.
     Refused(String),
 }
 

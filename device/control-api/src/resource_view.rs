@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceRow {
-    /// Its number. Row 0 is for the adapter as a whole.
+    /// The number of the row. Row 0 is for the adapter as a whole.
     pub row: usize,
     /// The function; none for row 0, as the fields that follow.
     pub function: Option<String>,
     /// The MAC of its port.
     pub mac: Option<String>,
-    /// Its port of the switch.
+    /// The function's port of the switch.
     pub port: Option<String>,
     /// True if its guest has opened it: a driver has enabled it.
     pub opened: Option<bool>,

@@ -30,7 +30,7 @@ pub struct Part(u8);
 /// What a function may claim of the workers' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Claim {
-    /// Its weight.
+    /// The weight of the function.
     pub weight: Weight,
     /// The part that it has at least whenever it has work.
     pub floor: Option<Part>,

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub enum SourceCheck {
     /// No others. The adapter uses no others, either.
     Own,
-    /// Those that the guest's driver has named to the adapter: of its macvlans, its bridges, and of
-    /// a network card whose address has changed.
+    /// Addresses that the guest's driver has named to the adapter: of its macvlans, its bridges,
+    /// and of a network card whose address has changed.
     #[default]
     Strict,
     /// All. The switch learns a limited number of them, such as the addresses of nested guests.

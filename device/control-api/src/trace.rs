@@ -51,11 +51,11 @@ pub enum TraceStep {
     },
     /// A work request was read from its queue.
     Fetch {
-        /// Its index.
+        /// The index of the work request.
         index: u32,
-        /// Its ID.
+        /// The ID of the work request.
         wr_id: u64,
-        /// Its operation.
+        /// The operation of the work request.
         opcode: String,
         /// Bytes of its message.
         bytes: u64,
@@ -82,18 +82,18 @@ pub enum TraceStep {
     Completion {
         /// The index of the work request.
         index: u32,
-        /// Its ID.
+        /// The ID of the work request.
         wr_id: u64,
-        /// Its operation.
+        /// The operation of the work request.
         opcode: String,
-        /// Its status.
+        /// The status of the completion.
         status: String,
         /// The completion queue.
         cq: u32,
     },
     /// An event is reported.
     Event {
-        /// Its kind.
+        /// The kind of event.
         kind: String,
         /// The number of the object.
         id: u32,
@@ -114,10 +114,10 @@ pub enum TraceStep {
 /// A packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracePacket {
-    /// Its opcode, as rules for faults name it.
+    /// The packet's opcode, as rules for faults name it.
     pub opcode: Option<String>,
     /// The sequence number of a packet of RoCE.
     pub psn: Option<u32>,
-    /// Its length in bytes, with all headers.
+    /// The packet's length in bytes, with all headers.
     pub bytes: usize,
 }

@@ -34,7 +34,7 @@ const KEYS: [&str; 11] = [
 pub struct UplinkConfig {
     /// Name in logs.
     pub name: String,
-    /// Its outer end.
+    /// The outer end of the uplink.
     pub way: Way,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,

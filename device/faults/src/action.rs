@@ -52,21 +52,21 @@ impl Site {
 pub enum Action {
     /// The packet is lost.
     Drop,
-    /// It arrives later by this time.
+    /// The packet arrives later by this time.
     Delay(Duration),
-    /// It arrives twice.
+    /// The packet arrives twice.
     Duplicate,
-    /// It arrives behind this number of later packets.
+    /// The packet arrives after this number of later packets.
     Reorder(u32),
     /// One of its bits is flipped.
     Corrupt(Crc),
     /// The work request begins later by this time.
     HoldRequest(Duration),
-    /// It takes longer, as if memory had this many bytes per second.
+    /// The work request takes longer, as if memory had this many bytes per second.
     SlowMemory(u64),
-    /// It is not executed, and completes with this status.
+    /// The work request is not executed, and completes with this status.
     FailRequest(cq::Status),
-    /// It is not executed, and its QP moves to the error state.
+    /// The work request is not executed, and its QP moves to the error state.
     FailQp,
     /// A copied message is lost, and so is each answer to it.
     DropMessage,
@@ -80,17 +80,17 @@ pub enum Action {
     FillCq,
     /// The event is lost.
     DropEvent,
-    /// It is written later by this time.
+    /// The event is written later by this time.
     DelayEvent(Duration),
     /// The interrupt is lost.
     DropInterrupt,
-    /// It is raised later by this time.
+    /// The interrupt is raised later by this time.
     DelayInterrupt(Duration),
     /// The command is not executed, and fails with this status.
     FailCommand(admin::Status),
-    /// It and those behind it are executed later by this time.
+    /// The command and those after it are executed later by this time.
     DelayCommand(Duration),
-    /// It is not executed and has no answer.
+    /// The command is not executed and has no answer.
     DropCommand,
     /// The worker does nothing for the function for this time.
     PauseWorker(Duration),

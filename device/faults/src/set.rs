@@ -18,15 +18,15 @@ pub const MAX_GUEST_RULES: usize = 16;
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives as it is.
+    /// The packet arrives as it is.
     Pass,
-    /// It is lost.
+    /// The packet is lost.
     Drop,
-    /// It arrives later by this time.
+    /// The packet arrives later by this time.
     Delay(Duration),
-    /// It arrives twice.
+    /// The packet arrives twice.
     Duplicate,
-    /// It arrives behind this number of later packets.
+    /// The packet arrives after this number of later packets.
     Reorder(u32),
     /// [`crate::corrupt`] changes it.
     Corrupt {
@@ -59,13 +59,13 @@ pub enum Refused {
 pub struct Listed<'a> {
     /// The function whose guest has set it, if a guest has.
     pub guest: Option<&'a str>,
-    /// Its number, among the rules of the operator or of this guest.
+    /// The number of the rule, among the rules of the operator or of this guest.
     pub id: RuleId,
     /// The rule.
     pub rule: &'a Rule,
     /// Packets, or other things, that its filter has selected.
     pub seen: u64,
-    /// Those that it has hit.
+    /// The number of things that the rule has hit.
     pub hit: u64,
     /// The time at which it was added.
     pub armed: Nanos,

@@ -43,7 +43,7 @@ pub enum ParseError {
     Value {
         /// The field.
         name: String,
-        /// Its value.
+        /// The value of the field.
         value: String,
         /// The form that it must have.
         expected: &'static str,

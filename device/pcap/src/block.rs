@@ -26,7 +26,7 @@ const TEXT_MAX: usize = 1024;
 /// An interface that packets were captured at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The name of the interface.
     pub name: String,
     /// The largest number of bytes of a frame that is written; 0 for all.
     pub snap_length: u32,

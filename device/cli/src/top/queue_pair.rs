@@ -11,7 +11,7 @@ use crate::top::model::Model;
 use crate::top::picture::Picture;
 use crate::top::rates;
 
-/// Its queues: their keys.
+/// The queues of a queue pair: their keys.
 const QUEUES: [&str; 2] = ["send", "recv"];
 /// Characters of a queue's bar.
 const BAR: u64 = 20;

@@ -30,7 +30,7 @@ pub struct Record {
 pub enum What {
     /// A frame.
     Frame {
-        /// Its bytes.
+        /// The bytes of the frame.
         bytes: Box<[u8]>,
         /// True if it was never on a wire.
         copied: bool,

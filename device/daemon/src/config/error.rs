@@ -45,7 +45,7 @@ pub enum ConfigError {
     Shared {
         /// The kind of object that has the setting: a function, a port or an uplink.
         object: &'static str,
-        /// Its name.
+        /// The name of the object.
         name: String,
         /// The setting.
         what: &'static str,
@@ -74,7 +74,7 @@ pub enum ConfigError {
     Range {
         /// The setting.
         what: &'static str,
-        /// Its value.
+        /// The value of the setting.
         value: u64,
         /// Smallest value.
         min: u64,

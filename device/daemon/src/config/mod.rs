@@ -92,7 +92,7 @@ pub struct Config {
 
 /// A function that there are not enough resources for.
 struct Inadmissible {
-    /// Its number in the settings.
+    /// The number of the function in the settings.
     function: usize,
     error: ConfigError,
 }

@@ -56,7 +56,7 @@ pub struct HostedAdapter {
     control: ControlHandle,
     /// True if the Ethernet port has a link, as reported by the switch.
     link: AtomicBool,
-    /// Its share of the workers' time, in a millionth.
+    /// The adapter's share of the workers' time, in a millionth.
     share: AtomicU32,
     /// The process of the VMM that is connected, or 0.
     pub(super) vmm: AtomicI32,

@@ -29,10 +29,10 @@ pub enum Order {
 
 /// A shared mapping of part of a file, unmapped on drop.
 ///
-/// It is inside of a reservation with a number of spare pages that differs between mappings. The
-/// memories of two guests would otherwise be a power of two apart, and copies between equal guest
-/// addresses would compete for the same sets of the processor's caches (measured: 0.8 of the
-/// bandwidth). The spare pages also catch accesses beyond an end.
+/// The mapping is inside of a reservation with a number of spare pages that differs between
+/// mappings. The memories of two guests would otherwise be a power of two apart, and copies between
+/// equal guest addresses would compete for the same sets of the processor's caches (measured: 0.8
+/// of the bandwidth). The spare pages also catch accesses beyond an end.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,

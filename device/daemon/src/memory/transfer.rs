@@ -79,20 +79,20 @@ impl Drop for Claim {
 /// The progress of a transfer.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// It has not begun.
+    /// The transfer has not begun.
     Waiting,
-    /// It is with the VMM.
+    /// The transfer is with the VMM.
     Running,
-    /// It has succeeded, with the bytes of a read.
+    /// The transfer has succeeded, with the bytes of a read.
     Done(Arc<[u8]>, Instant),
-    /// It has failed.
+    /// The transfer has failed.
     Failed(Instant),
 }
 
 /// A transfer.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    /// Its number among all of the adapter.
+    /// The number among all transfers of the adapter.
     pub(super) number: u64,
     pub(super) span: Span,
     pub(super) direction: Direction,

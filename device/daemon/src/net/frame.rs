@@ -20,7 +20,7 @@ pub enum WrongLength {
     /// There is no room for an Ethernet header.
     #[error("a frame of {0} bytes is shorter than an Ethernet header of {FRAME_MIN}")]
     Short(usize),
-    /// It is longer than any IP packet.
+    /// The frame is longer than any IP packet.
     #[error("a frame of {0} bytes is longer than the limit of {FRAME_MAX}")]
     Long(usize),
 }

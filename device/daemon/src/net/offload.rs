@@ -23,16 +23,16 @@ pub(super) const ADDRESSES: usize = 12;
 /// The reason for which a frame cannot be completed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Incomplete {
-    /// It has to be cut into several frames.
+    /// The frame has to be cut into several frames.
     #[error(
         "it is to be cut into segments of an unknown kind; turn segmentation offload off (ethtool -K)"
     )]
     Segments,
-    /// It has to be cut, and the checksum of its IP header is wrong. The frames would have right
-    /// ones.
+    /// The frame has to be cut, and the checksum of its IP header is wrong. The frames would have
+    /// right ones.
     #[error("it is to be cut into segments, and the checksum of its IP header is wrong")]
     Header,
-    /// Its checksum would be outside of the frame.
+    /// The checksum would be outside of the frame.
     #[error("its checksum is outside of the frame")]
     Checksum,
 }

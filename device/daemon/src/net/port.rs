@@ -94,7 +94,7 @@ pub struct PortSetup {
     pub mac: Option<MacAddr>,
     /// More addresses of the guest that no other port may use.
     pub addresses: Vec<MacAddr>,
-    /// Its line; a function without a netdev has none.
+    /// The line of the port; a function without a netdev has none.
     pub line: Option<Box<dyn Line>>,
     /// The other addresses with which the guest may send.
     pub source: SourceCheck,

@@ -7,27 +7,27 @@ use vrnic_control_api::port_view::{Kind, PortView};
 /// The reason for which a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its source address belongs to another port, or is not an address of a station.
+    /// The source address belongs to another port, or is not an address of a station.
     Forged,
-    /// It is shorter than an Ethernet header, or longer than a frame can be.
+    /// The frame is shorter than an Ethernet header, or longer than a frame can be.
     BadLength,
     /// The message that carried it was malformed.
     Malformed,
     /// The host has left work to a network card that this port cannot do.
     Offload,
-    /// It was to leave by the port, and the queue was full.
+    /// The frame was to leave by the port, and the queue was full.
     QueueFull,
-    /// It was to leave by the port, and there was no link.
+    /// The frame was to leave by the port, and there was no link.
     NoLink,
-    /// It was to leave by the port, and is longer than the MTU allows.
+    /// The frame was to leave by the port, and is longer than the MTU allows.
     TooLong,
     /// The guest's network card sent it, and the adapter has taken over its TCP connection.
     TakenOver,
     /// The adapter sent it, and the switch had too many of its frames to do.
     Outbox,
-    /// It was for the adapter, whose workers did not keep up.
+    /// The frame was for the adapter, whose workers did not keep up.
     AdapterFull,
-    /// It was for all ports, and the port has sent too many such frames.
+    /// The frame was for all ports, and the port has sent too many such frames.
     Storm,
     /// The guest may not send to its VLAN.
     Vlan,

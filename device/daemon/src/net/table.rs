@@ -84,7 +84,8 @@ struct Station {
     heard: Instant,
     /// The port from which a guest has taken the address, because it was silent there.
     taken_from: Option<PortId>,
-    /// Its place in the order of the port's addresses, and the time at which it has taken it.
+    /// The address's place in the order of the port's addresses, and the time at which the port has
+    /// taken it.
     place: u64,
     placed: Instant,
 }

@@ -12,11 +12,11 @@ use super::refusal::Refusal;
 /// The row of a function. The number that it uses of each resource is in its adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its name, which is also the name of its port.
+    /// The function's name, which is also the name of its port.
     pub name: String,
     /// The MAC of its port.
     pub mac: MacAddr,
-    /// Its own maximum of each resource.
+    /// The function's own maximum of each resource.
     pub maximum: Limits,
 }
 

@@ -39,11 +39,11 @@ pub struct Descriptors {
 /// A message as it arrived.
 #[derive(Debug)]
 pub struct Message<'a> {
-    /// Its header.
+    /// The header of the message.
     pub header: Header,
     /// The body: what follows the header.
     pub body: &'a [u8],
-    /// Its descriptors.
+    /// The descriptors that came with the message.
     pub descriptors: Descriptors,
 }
 

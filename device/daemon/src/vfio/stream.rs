@@ -29,13 +29,13 @@ pub enum End {
     /// The VMM has closed the connection.
     #[error("the VMM disconnected")]
     Closed,
-    /// It has disconnected in the middle of a message.
+    /// The VMM has disconnected in the middle of a message.
     #[error("the VMM disconnected in the middle of a message")]
     Cut,
-    /// It has not sent a whole message in time.
+    /// The client has not sent a whole message in time.
     #[error("the client did not agree on a version in time")]
     Late,
-    /// It has sent a header that does not show where the next message begins.
+    /// The client has sent a header that does not show where the next message begins.
     #[error("the connection was closed after a message that cannot be followed by another")]
     Refused,
     /// The connection is lost.

@@ -181,7 +181,7 @@ pub struct SparseMmap {
     pub reserved: u32,
     /// Offset of the area.
     pub offset: u64,
-    /// Its length.
+    /// The length of the area.
     pub size: u64,
 }
 

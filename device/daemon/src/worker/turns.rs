@@ -84,7 +84,7 @@ pub struct Turns {
 /// An engine's place in the round.
 struct Seat {
     engine: Arc<dyn Engine>,
-    /// Its quantum, in [`PARTS`] of the largest.
+    /// The engine's quantum, in [`PARTS`] of the largest.
     parts: u32,
     /// The time that it may use before the next pass, in nanoseconds; negative if it owes time.
     credit: i64,

@@ -19,7 +19,7 @@ use crate::common::switch::Folder;
 
 /// The address of another device's memory, of which the VMM has given no mapping.
 pub(crate) const FAR: u64 = 0xdead_0000_0000;
-/// Its length.
+/// The length of that memory.
 pub(crate) const LEN: usize = 1 << 20;
 
 /// The behaviour of the VMM at a request.
@@ -178,6 +178,6 @@ pub(crate) fn counter(folder: &Folder, name: &str) -> u64 {
 
 /// The ways in which messages of functions travel.
 pub(crate) const WAYS: [&[&str]; 2] = [&[], &["--fabric", "wire"]];
-/// Those of both personalities.
+/// The ways of both personalities.
 pub(crate) const ALL_WAYS: [(&str, &[&str]); 4] =
     [("roce", WAYS[0]), ("roce", WAYS[1]), ("iwarp", WAYS[0]), ("iwarp", WAYS[1])];

@@ -46,10 +46,10 @@ pub enum Word {
 /// The reason for which the memory of a peer is refused.
 #[derive(Debug, Error)]
 pub enum Unfit {
-    /// It is not a memory file, or can be truncated.
+    /// The file is not a memory file, or can be truncated.
     #[error("its shared memory is not sealed")]
     Seals,
-    /// It has another length.
+    /// The file has another length.
     #[error("its shared memory has {0} bytes instead of {LEN}")]
     Length(u64),
     /// The kernel returned an error.

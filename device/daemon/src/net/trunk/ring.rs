@@ -28,7 +28,7 @@ const ENOUGH_FREE: u64 = CAPACITY / 2;
 /// A word of the peer in the shared memory that cannot be true.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Lie {
-    /// Its position runs backwards, or ahead of what is possible.
+    /// The peer's position runs backwards, or ahead of what is possible.
     #[error("the peer's position in the shared memory went from {from} to {to}")]
     Position {
         /// The last position.
