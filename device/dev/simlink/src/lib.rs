@@ -12,13 +12,13 @@ use std::fmt;
 pub struct Faults {
     /// The frame is lost.
     pub drop: u32,
-    /// It arrives twice.
+    /// The frame arrives twice.
     pub duplicate: u32,
-    /// It is delayed by up to ten times the latency, so that later ones overtake it.
+    /// The frame is delayed by up to ten times the latency, so that later ones overtake it.
     pub delay: u32,
     /// One of its bits is flipped.
     pub corrupt: u32,
-    /// Its end is cut off.
+    /// The end of the frame is cut off.
     pub truncate: u32,
 }
 
@@ -33,13 +33,13 @@ impl Faults {
 /// The effect of a rule on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives.
+    /// The frame arrives.
     Pass,
-    /// It is lost.
+    /// The frame is lost.
     Drop,
-    /// It arrives twice.
+    /// The frame arrives twice.
     Duplicate,
-    /// It arrives this many nanoseconds later than it would.
+    /// The frame arrives this many nanoseconds later than it would.
     Delay(u64),
 }
 

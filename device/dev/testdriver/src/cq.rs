@@ -21,11 +21,11 @@ const LOG_CQE: u8 = CQE_LEN.trailing_zeros() as u8;
 /// The driver's side of a CQ.
 pub struct CompletionQueue<B> {
     guest: Guest<B>,
-    /// Its number.
+    /// The number of the CQ.
     pub cqn: u32,
     /// The UAR of its slot.
     pub uar: u32,
-    /// Its slot.
+    /// The doorbell slot of the CQ.
     pub slot: u32,
     /// Guest address of the ring.
     pub addr: u64,

@@ -29,13 +29,13 @@ pub struct Endpoint<B> {
     pub guest: Guest<B>,
     /// The context.
     pub context: u32,
-    /// Its UAR.
+    /// The UAR of the context.
     pub uar: u32,
     /// The PD.
     pub pdn: u32,
     /// Guest address of the region, and its address in work requests.
     pub buffer: u64,
-    /// Its key.
+    /// The key of the region.
     pub key: u32,
     /// Number of the event queue.
     pub eqn: u32,
@@ -47,9 +47,9 @@ pub struct Endpoint<B> {
     pub recv_cq: CompletionQueue<B>,
     /// Number of the QP.
     pub qpn: u32,
-    /// Its slot.
+    /// The doorbell slot of the QP.
     pub slot: u32,
-    /// Its type.
+    /// The type of the QP.
     pub kind: Type,
     queues: Queues,
     /// The index of the next send.

@@ -18,7 +18,7 @@ const STAMP_OFFSET: u32 = std::mem::offset_of!(Eqe, stamp) as u32;
 pub struct EventQueue {
     /// Guest address of the ring.
     pub addr: u64,
-    /// Its slot.
+    /// The doorbell slot of the EQ.
     pub slot: u32,
     ring: Ring,
     bar: Memory,

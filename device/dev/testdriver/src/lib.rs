@@ -1,9 +1,9 @@
 //! A driver for the vrnic adapter that needs no guest: it brings an adapter up, runs commands, and
 //! posts and polls as a kernel and a user library do. Tests and benchmarks use it.
 //!
-//! It uses a [`bus::Bus`] to access the adapter. The tests of the adapter crate call the model in
-//! their own process. The tests of the daemon act as the VMM on a vfio-user socket (feature
-//! `vfio-user`).
+//! The driver uses a [`bus::Bus`] to access the adapter. The tests of the adapter crate call the
+//! model in their own process. The tests of the daemon act as the VMM on a vfio-user socket
+//! (feature `vfio-user`).
 //!
 //! | module | what it holds |
 //! | --- | --- |

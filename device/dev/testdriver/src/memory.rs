@@ -23,7 +23,7 @@ pub const PAGE: u64 = 4096;
 pub struct Memory {
     words: Shared<Mapping>,
     file: Arc<File>,
-    /// Its offset in the file.
+    /// The offset of the memory in the file.
     start: u64,
 }
 

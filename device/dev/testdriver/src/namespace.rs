@@ -37,7 +37,7 @@ impl Namespace {
         Some(this)
     }
 
-    /// Its name, as `ip netns` shows it.
+    /// Returns the namespace's name, as `ip netns` shows it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

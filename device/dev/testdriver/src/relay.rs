@@ -34,7 +34,7 @@ const ERROR: u32 = 1 << 5;
 /// A request of the daemon.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Its number.
+    /// The number of the request.
     pub id: u16,
     /// The command.
     pub command: u16,

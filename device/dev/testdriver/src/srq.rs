@@ -21,9 +21,9 @@ pub const LOG_SHARED: u8 = 3;
 /// The program's side of an SRQ.
 pub struct SharedQueue<B> {
     guest: Guest<B>,
-    /// Its number.
+    /// The number of the SRQ.
     pub srqn: u32,
-    /// Its slot.
+    /// The doorbell slot of the SRQ.
     pub slot: u32,
     uar: u32,
     ring: Ring,
