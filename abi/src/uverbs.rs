@@ -4,16 +4,33 @@
 //!
 //! Every mmap offset is a `rdma_user_mmap` key of the context. A QP, CQ or SRQ may get its slot in
 //! a further UAR when the context's first is full; the provider maps each UAR once.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `connection` | connections of queue pairs of iWARP and of TCP streams |
+//! | `ranges` | address ranges and device memory |
 
 use bitflags::bitflags;
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Cqn, Pdn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex};
+use crate::{Cqn, Pdn, Qpn, SlotIndex, Srqn, UarIndex};
 
 use core::mem::offset_of;
 
 use crate::qp::AddressVector;
+
+mod connection;
+mod ranges;
+
+pub use connection::{
+    ATTR_ATTACH_QP, ATTR_CONNECTION_QP, ATTR_START_FROM, ATTR_START_TO, AttachReq, ConnectionOp,
+    ConnectionReq, ConnectionResp, METHOD_ATTACH, METHOD_CONNECTION, METHOD_START, NO_FD, StartReq,
+};
+pub use ranges::{
+    ATTR_QUERY_DM, ATTR_RANGE_DM, ATTR_RANGE_QP, DmResp, METHOD_QUERY_DM, METHOD_RANGE, RangeOp,
+    RangeReq, RangeResp, device_memory_mmap, range_mmap, spare_memory_mmap,
+};
 
 /// A private payload. Later versions of it are longer: an older provider sends, and expects, less,
 /// a newer one more. What is missing counts as zero, and what is too much must be zero in a
@@ -103,31 +120,6 @@ bitflags! {
     }
 }
 
-/// A method of queue pairs (`UVERBS_OBJECT_QP`): a [`RangeReq`], answered by a [`RangeResp`].
-pub const METHOD_RANGE: u16 = 1 << 12;
-/// Attribute of [`METHOD_RANGE`]: the queue pair.
-pub const ATTR_RANGE_QP: u16 = (1 << 12) + 2;
-/// Attribute of [`METHOD_RANGE`]: device memory, for [`RangeOp::Arm`].
-pub const ATTR_RANGE_DM: u16 = ATTR_RANGE_QP + 1;
-/// A method of queue pairs: an [`AttachReq`].
-pub const METHOD_ATTACH: u16 = METHOD_RANGE + 1;
-/// Attribute of [`METHOD_ATTACH`]: the queue pair.
-pub const ATTR_ATTACH_QP: u16 = (1 << 12) + 2;
-/// A method of queue pairs: a [`StartReq`].
-pub const METHOD_START: u16 = METHOD_RANGE + 4;
-/// Attribute of [`METHOD_START`]: the queue pair that has the connection.
-pub const ATTR_START_FROM: u16 = (1 << 12) + 2;
-/// Attribute of [`METHOD_START`]: the queue pair that gets it.
-pub const ATTR_START_TO: u16 = ATTR_START_FROM + 1;
-/// A method of queue pairs: a [`ConnectionReq`], answered by a [`ConnectionResp`].
-pub const METHOD_CONNECTION: u16 = METHOD_RANGE + 5;
-/// Attribute of [`METHOD_CONNECTION`]: the queue pair.
-pub const ATTR_CONNECTION_QP: u16 = (1 << 12) + 2;
-/// A method of device memory (`UVERBS_OBJECT_DM`), answered by a [`DmResp`].
-pub const METHOD_QUERY_DM: u16 = 1 << 12;
-/// Attribute of [`METHOD_QUERY_DM`]: the device memory.
-pub const ATTR_QUERY_DM: u16 = (1 << 12) + 2;
-
 /// Response to GET_CONTEXT and to QUERY_CONTEXT.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -152,34 +144,6 @@ pub struct ContextResp {
     pub features: U32,
     /// Zero.
     pub reserved: U32,
-}
-
-/// Returns the mmap offset of the device memory with this uverbs handle; `None` if a process has
-/// too many objects for that. Keys that the kernel chooses itself are far below.
-#[must_use]
-pub const fn device_memory_mmap(handle: u32) -> Option<u64> {
-    /// Bytes between one and the next.
-    const EACH: u64 = crate::uar::DEVICE_MEMORY_MAX;
-    if handle < 1 << 16 { Some((1 << 43) + handle as u64 * EACH) } else { None }
-}
-
-/// Returns one of the mmap offsets for device memory whose own offset ([`device_memory_mmap`]) is
-/// still that of a mapping of memory which was freed and had the same handle. [`DmResp::mmap`]
-/// tells which one it got. `None` beyond the last. They are between ranges and other device memory.
-#[must_use]
-pub const fn spare_memory_mmap(number: u32) -> Option<u64> {
-    /// Bytes between one and the next.
-    const EACH: u64 = crate::uar::DEVICE_MEMORY_MAX;
-    if number < 64 { Some((1 << 42) + (1 + number as u64) * EACH) } else { None }
-}
-
-/// Returns the mmap offset of an address range, a page; `None` if there is no such range. It is
-/// between what the kernel chooses itself and device memory.
-#[must_use]
-pub const fn range_mmap(range: crate::RangeNumber) -> Option<u64> {
-    use crate::direct::{RANGE_LEN, RANGES};
-    let range = range.get();
-    if range < RANGES { Some((1 << 42) + range as u64 * RANGE_LEN as u64) } else { None }
 }
 
 /// Response to ALLOC_PD.
@@ -366,176 +330,6 @@ pub struct QpResp {
     pub sq_mmap: U64,
 }
 
-wire_enum! {
-    /// What a program does with an address range.
-    pub enum RangeOp: u8 {
-        /// Takes a free range for the queue pair, which may then be mapped.
-        Get = 0,
-        /// Ends its transfer and gives it back.
-        Put = 1,
-        /// Arms it. The packet memory is device memory of the same context.
-        Arm = 2,
-        /// Tells its state.
-        Query = 3,
-        /// Tells the adapter that all bytes of a mapped transfer have been moved.
-        Done = 4,
-    }
-}
-
-/// Request of [`METHOD_RANGE`]. What an operation does not need is zero.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct RangeReq {
-    /// A [`RangeOp`].
-    pub op: u8,
-    /// A [`crate::direct::Direction`].
-    pub direction: u8,
-    /// A [`crate::direct::Notice`].
-    pub notice: u8,
-    /// A [`crate::direct::PacketMemory`], for [`RangeOp::Arm`]: an address in the device memory, or
-    /// a free block. With a block there is no device memory, and the offset is zero.
-    pub packet_memory: u8,
-    /// The range, but for [`RangeOp::Get`].
-    pub range: RangeNumber,
-    /// Offset of the first byte in the device memory.
-    pub offset: U64,
-    /// Bytes.
-    pub length: U32,
-    /// Milliseconds until the transfer fails.
-    pub time_limit_ms: U32,
-}
-
-/// Response of [`METHOD_RANGE`].
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct RangeResp {
-    /// The range.
-    pub range: RangeNumber,
-    /// Bytes that have been moved.
-    pub count: U32,
-    /// [`crate::admin::RangeRegisters::pci_valid`].
-    pub pci_valid: u8,
-    /// [`crate::admin::RangeRegisters::adapter_valid`].
-    pub adapter_valid: u8,
-    /// [`crate::admin::RangeRegisters::failure`].
-    pub failure: u8,
-    /// Zero.
-    pub reserved: [u8; 5],
-}
-
-/// Request of [`METHOD_ATTACH`]: gives the connection of a socket to a queue pair of a TCP stream.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct AttachReq {
-    /// The descriptor of a connected TCP socket.
-    pub fd: U32,
-    /// Zero.
-    pub reserved: [u8; 12],
-}
-
-/// Request of [`METHOD_START`]: begins to move the connection of a queue pair of a TCP stream to a
-/// queue pair with RDMA messages.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct StartReq {
-    /// READs and atomics of the peer that are served at a time, at most.
-    pub ird: U32,
-    /// READs and atomics that are outstanding at a time, at most.
-    pub ord: U32,
-    /// [`crate::connection::StartFlags`].
-    pub flags: U32,
-    /// Number of bytes that the process has received and that belong to messages, at most
-    /// [`crate::connection::RECEIVED_MAX`].
-    pub received_len: U32,
-    /// Their address.
-    pub received: U64,
-}
-
-wire_enum! {
-    /// An operation of a program on the connection of an iWARP queue pair.
-    pub enum ConnectionOp: u8 {
-        /// Asks for its state.
-        Query = 0,
-        /// Names the eventfd that is signaled at each change of the state; [`NO_FD`] for none.
-        Watch = 1,
-        /// [`crate::connection::Closing::Graceful`], with a time limit.
-        Close = 2,
-        /// [`crate::connection::Closing::Abortive`].
-        Abort = 3,
-        /// [`crate::connection::Closing::Release`], as soon as that is possible.
-        Release = 4,
-        /// [`crate::connection::Closing::Idle`]; the queue pair is in the state INIT then.
-        Idle = 5,
-        /// [`crate::connection::Closing::IdleNow`]; likewise.
-        IdleNow = 6,
-    }
-}
-
-/// The [`ConnectionReq::fd`] for no eventfd.
-pub const NO_FD: u32 = u32::MAX;
-
-/// Request of [`METHOD_CONNECTION`]. Fields that an operation does not need are zero.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct ConnectionReq {
-    /// A [`ConnectionOp`].
-    pub op: u8,
-    /// Zero.
-    pub reserved: [u8; 3],
-    /// The descriptor of an eventfd.
-    pub fd: U32,
-    /// Milliseconds until a connection that is being closed is reset. Zero: the driver's limit.
-    pub time_limit_ms: U32,
-    /// Zero.
-    pub reserved2: U32,
-}
-
-/// Response of [`METHOD_CONNECTION`]: the state for [`ConnectionOp::Query`], and the progress of
-/// the other operations.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct ConnectionResp {
-    /// A [`crate::connection::RdmaState`].
-    pub state: u8,
-    /// A [`crate::connection::Stage`].
-    pub stage: u8,
-    /// A [`crate::connection::Ending`].
-    pub ending: u8,
-    /// A [`crate::connection::Closed`].
-    pub closed: u8,
-    /// [`crate::connection::ConnectionEvents`].
-    pub events: U16,
-    /// Zero.
-    pub reserved: U16,
-    /// READs and atomics of the peer that are served at a time, at most.
-    pub ird: U16,
-    /// READs and atomics that are outstanding at a time, at most.
-    pub ord: U16,
-    /// Zero.
-    pub reserved2: U32,
-}
-
-/// Response of [`METHOD_QUERY_DM`].
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct DmResp {
-    /// Bytes.
-    pub length: U64,
-    /// mmap offset. Zero if the kernel module is older: then it is that of [`device_memory_mmap`].
-    pub mmap: U64,
-}
-
-/// The offsets of ranges and those of device memory do not overlap.
-const _: () = {
-    use crate::direct::{RANGE_LEN, RANGES};
-    use crate::uar::DEVICE_MEMORY_MAX;
-    assert!(RANGES as u64 * RANGE_LEN as u64 <= DEVICE_MEMORY_MAX);
-    assert!(matches!(spare_memory_mmap(63), Some(last) if last + DEVICE_MEMORY_MAX <= 1 << 43));
-};
-const _: () = assert!(size_of::<DmResp>() == 16 && size_of::<AttachReq>() == 16);
-const _: () = assert!(size_of::<StartReq>() == 24);
-const _: () = assert!(size_of::<ConnectionReq>() == 16 && size_of::<ConnectionResp>() == 16);
-const _: () = assert!(size_of::<RangeReq>() == 24 && size_of::<RangeResp>() == 16);
 const _: () = assert!(size_of::<ContextResp>() == 48);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
