@@ -39,7 +39,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("device/adapter/tests/adapter/paging.rs", 577),
     ("device/daemon/src/memory/behind.rs", 553),
     ("device/daemon/src/net/port.rs", 593),
-    ("device/daemon/src/worker/turns.rs", 544),
     ("driver/iwarp/mod.rs", 517),
     ("driver/tests/kiscsi/link.rs", 535),
     ("provider/queues/src/doorbell.rs", 593),
