@@ -11,9 +11,16 @@
 //! needed ([`Behind::announce`]), and bytes to write are handed over: the writer continues, and
 //! later asks whether all of them have arrived ([`Behind::hand_over`]).
 //!
-//! Each transfer belongs to an *asker*: one half of a QP. No other one gets its bytes. The module
-//! `wait` waits for the end of transfers.
+//! Each transfer belongs to an *asker*: one half of a QP. No other one gets its bytes.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `counts` | counts of transfers |
+//! | `job` | a transfer that the thread executes |
+//! | `wait` | waits for the end of transfers |
 
+mod counts;
+mod job;
 mod wait;
 
 use std::collections::{HashMap, VecDeque};
@@ -24,6 +31,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use vrnic_adapter::host::{Awaited, HandedOver};
 
+pub use self::counts::Counts;
+use self::job::{Bytes, Job};
 use self::wait::Known;
 use super::messages::{End, Messages, Unanswered};
 use super::transfer::{Claim, Direction, Span, Stage, Transfer};
@@ -45,50 +54,6 @@ const MAX_CHANGES: usize = 2;
 const MAX_AGE: Duration = Duration::from_millis(250);
 /// Longest time of a transfer that counts for the average.
 const LONGEST: Duration = Duration::from_millis(1);
-
-/// Counts of the transfers of a function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Number of reads that the VMM has answered.
-    pub reads: u64,
-    /// Number of bytes that were read.
-    pub read_bytes: u64,
-    /// Number of writes that the VMM has answered.
-    pub writes: u64,
-    /// Number of bytes that were written.
-    pub written_bytes: u64,
-    /// Number of reads and writes that the VMM has refused, or answered wrongly.
-    pub refused: u64,
-    /// Number of reads and writes that it has not answered in time.
-    pub unanswered: u64,
-    /// Number of transfers that wait now.
-    pub waiting: u64,
-}
-
-impl Counts {
-    /// The names of the counters among them, with help texts.
-    pub const NAMES: [(&str, &str); 6] = [
-        ("message_reads", "Reads of memory that the VMM has executed"),
-        ("message_read_bytes", "Bytes of memory that the VMM has read"),
-        ("message_writes", "Writes to memory that the VMM has executed"),
-        ("message_written_bytes", "Bytes of memory that the VMM has written"),
-        ("message_refused", "Accesses to memory that the VMM has refused or answered wrongly"),
-        ("message_unanswered", "Accesses to memory that the VMM has not answered in time"),
-    ];
-
-    /// Returns the values of these counters.
-    #[must_use]
-    pub const fn values(&self) -> [u64; 6] {
-        [
-            self.reads,
-            self.read_bytes,
-            self.writes,
-            self.written_bytes,
-            self.refused,
-            self.unanswered,
-        ]
-    }
-}
 
 /// The transfers of an adapter.
 #[derive(Debug, Default)]
@@ -131,25 +96,6 @@ struct State {
 struct Running {
     known: Known,
     end: Arc<End>,
-}
-
-/// A transfer that the thread executes.
-#[derive(Debug)]
-pub struct Job {
-    asker: u64,
-    number: u64,
-    span: Span,
-    /// The bytes of a write.
-    bytes: Option<Bytes>,
-    messages: Arc<dyn Messages>,
-    end: Arc<End>,
-}
-
-/// The bytes of a write.
-#[derive(Debug)]
-enum Bytes {
-    Shared(Arc<[u8]>),
-    Own(Vec<u8>),
 }
 
 impl Behind {
@@ -394,7 +340,7 @@ impl Behind {
         let mut state = self.state.lock();
         state.running = None;
         state.measure();
-        state.count(job, &result);
+        state.counts.add(job, &result);
         let silent = matches!(result, Err(Unanswered::Late));
         if silent && job.bytes.is_some() {
             state.remove_answered();
@@ -410,23 +356,6 @@ impl Behind {
         }
         state.remove_handed_over();
         self.changed.notify_all();
-    }
-}
-
-impl Job {
-    /// Executes the transfer, which may take long. Returns the bytes of a read.
-    ///
-    /// # Errors
-    /// See [`Unanswered`].
-    pub fn run(&self) -> Result<Option<Vec<u8>>, Unanswered> {
-        let Span { addr, len } = self.span;
-        match &self.bytes {
-            None => self.messages.read(addr, len, &self.end).map(Some),
-            Some(Bytes::Shared(bytes)) => {
-                self.messages.write(addr, bytes, &self.end).map(|()| None)
-            }
-            Some(Bytes::Own(bytes)) => self.messages.write(addr, bytes, &self.end).map(|()| None),
-        }
     }
 }
 
@@ -529,23 +458,6 @@ impl State {
             return Some(Job { asker, number, span, bytes, messages, end });
         }
         None
-    }
-
-    fn count(&mut self, job: &Job, result: &Result<Option<Vec<u8>>, Unanswered>) {
-        let (counts, len) = (&mut self.counts, job.span.len as u64);
-        match (result, &job.bytes) {
-            (Ok(_), None) => {
-                counts.reads += 1;
-                counts.read_bytes += len;
-            }
-            (Ok(_), Some(_)) => {
-                counts.writes += 1;
-                counts.written_bytes += len;
-            }
-            (Err(Unanswered::Late | Unanswered::Closed), _) => counts.unanswered += 1,
-            (Err(Unanswered::Refused(_) | Unanswered::Wrong), _) => counts.refused += 1,
-            (Err(Unanswered::Ended), _) => {}
-        }
     }
 }
 
