@@ -37,7 +37,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("device/adapter/src/poll.rs", 516),
     ("device/adapter/tests/adapter/events.rs", 525),
     ("device/adapter/tests/adapter/paging.rs", 577),
-    ("device/daemon/src/net/port.rs", 593),
     ("driver/iwarp/mod.rs", 517),
     ("driver/tests/kiscsi/link.rs", 535),
     ("provider/queues/src/doorbell.rs", 593),

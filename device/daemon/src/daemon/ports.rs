@@ -11,7 +11,7 @@ use crate::hosted::adapter::HostedAdapter;
 use crate::net::line::Line;
 use crate::net::netdev::Netdev;
 use crate::net::packet::Packet;
-use crate::net::port::PortSetup;
+use crate::net::port::setup::PortSetup;
 use crate::net::tap::Tap;
 use crate::net::trunk::{End, Trunk};
 use crate::socket::SocketFile;

@@ -8,7 +8,7 @@ use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_packet::{MacAddr, VlanMac};
 
 use super::adapter::HostedAdapter;
-use crate::net::port::{FrameSink, Vmm};
+use crate::net::port::setup::{FrameSink, Vmm};
 
 /// An adapter that has failed discards all frames, so it has room, and has no other MACs and no
 /// connections.

@@ -12,7 +12,7 @@ use vrnic_control_api::PortView;
 use vrnic_packet::Mtu;
 
 use super::outbox::Outbox;
-use super::port::PortSetup;
+use super::port::setup::PortSetup;
 use super::status::PortStatus;
 use super::table::PortId;
 use crate::capture::Captures;

@@ -2,28 +2,27 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`setup`] | its configuration |
 //! | `link` | its link |
+//! | `source` | the source addresses that it allows |
 
 use std::collections::VecDeque;
 use std::io;
-use std::num::NonZeroI32;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
-use vrnic_adapter::ethernet::{self, Offered};
+use vrnic_adapter::ethernet::Offered;
 use vrnic_adapter::log_ratelimit::Limiter;
-use vrnic_adapter::vlans::{NotMember, Vlans};
-use vrnic_control_api::port_view::Kind;
-use vrnic_control_api::source::SourceCheck;
-use vrnic_control_api::storm::StormLimit;
-use vrnic_packet::{MacAddr, Mtu, VlanMac};
+use vrnic_adapter::vlans::NotMember;
+use vrnic_packet::{MacAddr, Mtu};
 
+use self::setup::PortSetup;
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
 use super::hold::Hold;
-use super::line::{Change, Line, Log};
+use super::line::{Change, Log};
 use super::queue::{OVERHEAD, SendQueue};
 use super::segments::cut::each_of;
 use super::status::{PortStatus, Reason};
@@ -35,6 +34,8 @@ use crate::capture::Captures;
 #[cfg(test)]
 pub(crate) mod fake_sink;
 mod link;
+pub mod setup;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -45,95 +46,6 @@ const STATION_QUEUE: usize = 2 << 20;
 const UPLINK_QUEUE: usize = 8 << 20;
 /// Length of a VLAN tag, which does not count as part of an IP packet.
 const VLAN_TAG: usize = 4;
-
-/// Is called with the state of the link when that changes.
-pub type LinkListener = Box<dyn Fn(bool) + Send>;
-
-/// The adapter behind a port.
-pub trait FrameSink: Send {
-    /// Takes a frame that is for the adapter, and gives back one that is not. The frame has a MAC
-    /// of the adapter or a group as its destination.
-    fn offer(&self, frame: ethernet::Frame) -> Offered;
-
-    /// Returns whether a MAC other than the adapter's own one also belongs to the adapter, in its
-    /// VLAN.
-    fn has_address(&self, at: VlanMac) -> bool;
-
-    /// Returns whether the driver has named a MAC to the adapter, in whatever VLAN, even if it
-    /// belongs to another one.
-    fn claims(&self, mac: MacAddr) -> bool;
-
-    /// Returns the process that runs the adapter's guest, if a VMM is connected.
-    fn vmm(&self) -> Option<Vmm>;
-
-    /// Returns whether a frame of the guest's network card is of a TCP connection that the adapter
-    /// has taken over.
-    fn has_taken_over(&self, frame: &[u8]) -> bool;
-
-    /// Gives copies of a frame that the adapter is not offered to its sniffers.
-    fn sniff(&self, frame: &ethernet::Frame);
-
-    /// Returns the comment of captures on a frame for the adapter.
-    fn note(&self, frame: &ethernet::Frame) -> Option<String>;
-
-    /// Returns whether the adapter has room for the frames of a few messages of a trunk.
-    fn has_room(&self) -> bool;
-}
-
-/// The number of a VMM's process. Functions to which one process is connected are of one guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vmm(pub NonZeroI32);
-
-/// Configuration of a port.
-pub struct PortSetup {
-    /// Name in logs.
-    pub name: String,
-    /// The connection at its outer end.
-    pub kind: Kind,
-    /// The address of the adapter; no other port may use it.
-    pub mac: Option<MacAddr>,
-    /// More addresses of the guest that no other port may use.
-    pub addresses: Vec<MacAddr>,
-    /// The line of the port; a function without a netdev has none.
-    pub line: Option<Box<dyn Line>>,
-    /// The other addresses with which the guest may send.
-    pub source: SourceCheck,
-    /// Maximum number of frames per second from this port to all ports.
-    pub storm: StormLimit,
-    /// The VLANs of the guest.
-    pub vlans: Vlans,
-    /// True if frames from this uplink may leave by other uplinks for which this is true.
-    pub transit: bool,
-    /// True if the functions follow this uplink: they have a link only while at least one of the
-    /// uplinks that they follow has one.
-    pub followed: bool,
-    /// Is called with the state of the link.
-    pub link: LinkListener,
-    /// The adapter behind the port.
-    pub sink: Option<Box<dyn FrameSink>>,
-}
-
-impl PortSetup {
-    /// Returns the configuration of a port without an adapter and a line. Its guest may use all
-    /// addresses and VLANs.
-    #[must_use]
-    pub fn new(name: &str, kind: Kind) -> Self {
-        Self {
-            name: name.to_owned(),
-            kind,
-            mac: None,
-            addresses: Vec::new(),
-            line: None,
-            source: SourceCheck::Nested,
-            storm: StormLimit(0),
-            vlans: Vlans::All,
-            transit: false,
-            followed: false,
-            link: Box::new(|_| ()),
-            sink: None,
-        }
-    }
-}
 
 /// A port.
 pub struct Port {
@@ -504,60 +416,10 @@ impl Port {
         taken
     }
 
-    /// Returns which addresses may be used behind the port, beside those that are bound to it.
-    #[must_use]
-    pub const fn source(&self) -> SourceCheck {
-        self.setup.source
-    }
-
-    /// Returns whether the port's settings allow this source address. `by_guest` is false if the
-    /// adapter has composed the frame. The adapter sends only with addresses that belong to it.
-    #[must_use]
-    pub fn may_send(&self, source: MacAddr, by_guest: bool) -> bool {
-        let PortSetup { mac, addresses, .. } = &self.setup;
-        *mac == Some(source)
-            || match self.setup.source {
-                SourceCheck::Nested => true,
-                SourceCheck::Strict if !by_guest => true,
-                SourceCheck::Strict if self.has_named(source) => true,
-                SourceCheck::Own | SourceCheck::Strict => addresses.contains(&source),
-            }
-    }
-
-    /// Returns whether an address that the switch does not know may be behind the port. Behind the
-    /// network card of a guest that sends with any address it may be, unless uplinks have had so
-    /// many addresses (`is_crowded`) that it is probably behind one of them.
-    #[must_use]
-    pub fn may_have(&self, mac: MacAddr, is_crowded: bool) -> bool {
-        self.is_uplink()
-            || match self.setup.source {
-                SourceCheck::Nested if !is_crowded => true,
-                SourceCheck::Nested | SourceCheck::Strict => self.has_named(mac),
-                SourceCheck::Own => false,
-            }
-    }
-
-    /// Returns whether the driver of the adapter behind the port has named an address.
-    #[must_use]
-    pub fn has_named(&self, mac: MacAddr) -> bool {
-        self.setup.sink.as_ref().is_some_and(|sink| sink.claims(mac))
-    }
-
     /// Returns whether the adapter behind the port may send a frame to its VLAN.
     #[must_use]
     pub fn admits(&self, frame: &Frame) -> bool {
         vlan::admits(&self.setup.vlans, frame)
-    }
-
-    /// Returns whether one guest is behind both ports, and may use the addresses of `owner` on this
-    /// one. It gets an address back by a frame of its own network card, so it must have one.
-    #[must_use]
-    pub fn shares_guest(&self, owner: &Self) -> bool {
-        let vmm = |port: &Self| port.setup.sink.as_ref().and_then(|sink| sink.vmm());
-        self.setup.source != SourceCheck::Own
-            && owner.setup.line.is_some()
-            && vmm(self).is_some()
-            && vmm(self) == vmm(owner)
     }
 
     /// Returns whether a frame may go to all ports. Counts and logs it otherwise.
@@ -572,17 +434,6 @@ impl Port {
             });
         }
         admitted
-    }
-
-    /// Counts and logs a frame whose source is not a station of this port.
-    pub fn forged(&self, frame: &Frame) {
-        let source = frame.source();
-        self.log().dropped(Reason::Forged, frame.count(), |port| {
-            tracing::warn!(
-                port,
-                "a frame was dropped: its source {source} is not an address of this port (setting source)"
-            );
-        });
     }
 
     /// Returns the receiver of log lines about the port.

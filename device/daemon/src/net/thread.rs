@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::net::frame::Frame;
     use crate::net::line::{Change, Line, Log};
-    use crate::net::port::PortSetup;
+    use crate::net::port::setup::PortSetup;
     use crate::net::queue::SendQueue;
     use crate::net::turn::Turn;
 

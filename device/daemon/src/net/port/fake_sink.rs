@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use vrnic_adapter::ethernet::{self, Offered};
 use vrnic_packet::{MacAddr, VlanMac};
 
-use super::{FrameSink, Vmm};
+use super::setup::{FrameSink, Vmm};
 
 /// An adapter whose answers the test chooses.
 pub(crate) struct FakeSink {

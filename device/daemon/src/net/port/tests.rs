@@ -3,10 +3,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vrnic_adapter::ethernet::Joint;
+use vrnic_adapter::ethernet::{self, Joint};
+use vrnic_control_api::port_view::Kind;
+use vrnic_control_api::source::SourceCheck;
 
 use super::fake_sink::FakeSink;
 use super::*;
+use crate::net::line::Line;
 
 /// A line that joins nothing.
 struct Plain;

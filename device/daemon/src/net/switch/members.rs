@@ -9,7 +9,8 @@ use super::{Switch, Token};
 use crate::net::handle::Command;
 use crate::net::line::Change;
 use crate::net::outbox::Sender;
-use crate::net::port::{Port, PortSetup};
+use crate::net::port::Port;
+use crate::net::port::setup::PortSetup;
 use crate::net::table::PortId;
 
 impl Switch {

@@ -21,8 +21,8 @@ use super::*;
 use crate::net::frame::Frame;
 use crate::net::handle::SwitchHandle;
 use crate::net::line::{Line, Log};
-use crate::net::port::PortSetup;
 use crate::net::port::fake_sink::FakeSink;
+use crate::net::port::setup::PortSetup;
 use crate::net::queue::SendQueue;
 use crate::net::turn::{FRAMES, TIME};
 
