@@ -39,7 +39,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("device/adapter/tests/adapter/paging.rs", 577),
     ("driver/iwarp/mod.rs", 517),
     ("driver/tests/kiscsi/link.rs", 535),
-    ("provider/queues/src/doorbell.rs", 593),
     ("tests/tests/scripts/main.rs", 517),
     ("tests/verify/src/suite/raw_flows.rs", 503),
 ];
