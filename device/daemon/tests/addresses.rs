@@ -1,14 +1,7 @@
 //! Adapters with several MACs beside the stations of an Ethernet.
 
-mod common;
-
 use std::cell::RefCell;
 
-use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
-use common::joined::Joined;
-use common::switch::{Folder, wait_for_drops};
-use common::trunk::Peer;
-use common::{Span, write_and_read};
 use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::mac;
@@ -16,6 +9,12 @@ use vrnic_testdriver::qp::{Setup, attributes};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
+use crate::common::joined::Joined;
+use crate::common::switch::{Folder, wait_for_drops};
+use crate::common::trunk::Peer;
+use crate::common::{Span, write_and_read};
 
 /// The index of the second address in each GID table.
 const SECOND: u16 = 1;

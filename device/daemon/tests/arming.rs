@@ -1,8 +1,8 @@
 //! Completion queues that are armed at random lose no event.
 
-mod common;
-
 use vrnic_testdriver::arming::{Outcome, Setup, run};
+
+use crate::common;
 
 /// Number of events of each test, over all handlers. `VRNIC_ARMING_EVENTS` can set a larger number.
 const EVENTS: u64 = 100_000;

@@ -1,12 +1,9 @@
 //! A fault of one VMM or one function affects that function only.
 
-mod common;
-
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use common::{connected, start_with, still_works};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 use vrnic_abi::eq::Kind;
@@ -18,6 +15,8 @@ use vrnic_testdriver::memory::{BASE, Ram};
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Guest;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::{connected, start_with, still_works};
 
 /// Returns two pairs of guests, which are all served by one worker.
 fn two_pairs(args: &[&str]) -> (Daemon, [Guest; 2], [Guest; 2]) {

@@ -1,8 +1,5 @@
 //! Device memory: the part of BAR2 that regions and work requests reach at its bus addresses.
 
-mod common;
-
-use common::{pair, pattern, start, start_with};
 use vrnic_abi::admin::{MrFlags, Pages, RegMr, Status as Admin, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::pci::{BAR_UAR, BAR_UAR_LEN};
@@ -13,6 +10,9 @@ use vrnic_abi::uar::{DEVICE_MEMORY_OFFSET, DEVICE_MEMORY_UNIT};
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::{Wr, sge};
+
+use crate::common;
+use crate::common::{pair, pattern, start, start_with};
 
 /// A bus address of BAR2.
 const BAR: u64 = 1 << 40;

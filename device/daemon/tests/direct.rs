@@ -1,11 +1,8 @@
 //! Direct transfers through the trapped window, BAR4, as another PCI device of the guest uses it,
 //! with device memory as packet memory.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{pair, pattern, start, still_works};
 use rustix::process::Signal;
 use vrnic_abi::admin::{ArmRange, command};
 use vrnic_abi::cq::{Cqe, Status};
@@ -17,6 +14,9 @@ use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::{Wr, sge};
+
+use crate::common;
+use crate::common::{pair, pattern, start, still_works};
 
 /// A bus address of BAR2, and the bus address of device memory then.
 const BAR: u64 = 1 << 40;

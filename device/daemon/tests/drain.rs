@@ -1,10 +1,7 @@
 //! The end of a daemon whose guests have outstanding work requests.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{pair, pattern, start_with};
 use rustix::process::Signal;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -15,6 +12,8 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::{pair, pattern, start_with};
 
 /// Length of a message.
 const LEN: usize = 5000;

@@ -1,19 +1,18 @@
 //! The Ethernet side: frames between netdevs, and the effects of bad frames.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
-use common::switch::Folder;
-use common::{limit_descriptors, start};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use vrnic_testdriver::wait;
+
+use crate::common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
+use crate::common::switch::Folder;
+use crate::common::{limit_descriptors, start};
 
 const A: [u8; 6] = vrnic_mac(0);
 const B: [u8; 6] = vrnic_mac(1);

@@ -1,11 +1,8 @@
 //! Faults by rules that are not for packets, in a daemon whose functions copy messages, and the
 //! proof that they have hit.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::world::World;
 use serde_json::Value;
 use vrnic_abi::admin::{DeviceFeatures, EditFaults, Opcode as Admin, command};
 use vrnic_abi::cq::Status;
@@ -15,6 +12,8 @@ use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::world::World;
 
 fn write([a, b]: &[Endpoint; 2]) -> Wr {
     Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key)

@@ -1,9 +1,5 @@
 //! Fault injection: rules are applied to packets of functions.
 
-mod common;
-
-use common::pattern;
-use common::world::World;
 use serde_json::Value;
 use vrnic_abi::admin::Stats;
 use vrnic_abi::cq::Status;
@@ -16,6 +12,9 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::pattern;
+use crate::common::world::World;
 
 /// Checks that a WRITE and a READ of many packets, and an atomic, move the right data.
 #[track_caller]

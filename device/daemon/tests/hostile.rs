@@ -1,9 +1,6 @@
 //! A guest that makes mistakes, or is hostile, gets a status or a log line. Nothing panics, and no
 //! other function is affected.
 
-mod common;
-
-use common::{connected, pair, start, still_works};
 use vrnic_abi::admin::{CreateCq, Pages, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -14,6 +11,8 @@ use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Guest;
 use vrnic_testdriver::wr::{Wr, sge};
+
+use crate::common::{connected, pair, start, still_works};
 
 /// An address that no guest of these tests has.
 const NOWHERE: u64 = 0xdead_0000_0000;

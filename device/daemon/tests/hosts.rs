@@ -2,12 +2,8 @@
 //! the kernel's VXLAN over a network, and two networks with a router. The tests are skipped with a
 //! message on machines that do not support this.
 
-mod common;
-
 use std::time::Duration;
 
-use common::namespace::Namespace;
-use common::pattern;
 use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, NO_VLAN};
@@ -20,6 +16,9 @@ use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::vxlan::Vxlan;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::namespace::Namespace;
+use crate::common::pattern;
 
 const HOSTS: usize = 3;
 /// Bytes of a message.

@@ -1,19 +1,18 @@
 //! Uplinks to interfaces of the host's kernel, each in a network namespace. The tests are skipped
 //! with a message if no namespace can be made.
 
-mod common;
-
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
-use common::namespace::Namespace;
-use common::switch::{Folder, port, wait_for_drops};
 use vrnic_abi::qp::State;
 use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::qp::{self, Setup, attributes};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
+
+use crate::common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
+use crate::common::namespace::Namespace;
+use crate::common::switch::{Folder, port, wait_for_drops};
 
 /// A station behind the uplink.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];

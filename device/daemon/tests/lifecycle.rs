@@ -1,12 +1,9 @@
 //! Resets, lost VMMs and unmapped memory during transfers.
 
-mod common;
-
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{pair, pattern, start};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
@@ -18,6 +15,8 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::{pair, pattern, start};
 
 fn ends(guests: [&Guest; 2]) -> [Endpoint; 2] {
     let ends = guests.map(|guest| Endpoint::new(guest, Setup { log_wqes: 6, ..Setup::default() }));

@@ -1,10 +1,9 @@
 //! Repeated actions of guests, VMMs and netdevs do not fill the log.
 
-mod common;
-
-use common::start;
 use vrnic_abi::regs::{self, Control, Status};
 use vrnic_testdriver::daemon::Daemon;
+
+use crate::common::start;
 
 /// Number of times that each action is repeated.
 const TIMES: usize = 300;

@@ -1,12 +1,7 @@
 //! An uplink that is lost and comes back: the functions' ports, and connections over the uplink.
 
-mod common;
-
 use std::process::Command;
 
-use common::joined::Joined;
-use common::pattern;
-use common::switch::Folder;
 use vrnic_abi::cq::Status as Outcome;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::Status;
@@ -15,6 +10,10 @@ use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::joined::Joined;
+use crate::common::pattern;
+use crate::common::switch::Folder;
 
 /// Starts two daemons with a trunk that can be removed from the first one. `follow` is a setting of
 /// the second daemon's uplink.

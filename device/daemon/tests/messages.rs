@@ -1,19 +1,18 @@
 //! vfio-user messages that no correct VMM sends: each is answered with an error and has no other
 //! effect, even if it arrives in pieces.
 
-mod common;
-
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use common::{descriptors, limit_descriptors, start};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::raw::{Command, RawClient, Reply, dma_map, message, region_access, set_irqs};
+
+use crate::common::{descriptors, limit_descriptors, start};
 
 /// The number that vfio gives to configuration space.
 const CONFIG: u32 = 7;

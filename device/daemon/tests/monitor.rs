@@ -1,7 +1,5 @@
 //! The monitor, by the command `vrnic` and over HTTP.
 
-mod common;
-
 use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{connected, descriptors, limit_descriptors, pair, start_with};
 use serde_json::Value;
 use tempfile::TempDir;
 use vrnic_abi::admin::Opcode as Admin;
@@ -19,6 +16,8 @@ use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::{connected, descriptors, limit_descriptors, pair, start_with};
 
 fn vrnic(monitor: &Path, args: &[&str]) -> Output {
     let monitor = monitor.to_str().expect("text");

@@ -1,11 +1,8 @@
 //! Guest memory that is mapped page by page, as the VMM of a guest with an IOMMU maps it.
 
-mod common;
-
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use common::{connected, pair, pattern, start};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
@@ -15,6 +12,8 @@ use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::vfio::Guest;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::{connected, pair, pattern, start};
 
 /// First guest address of the pages.
 const FIRST: u64 = 1 << 40;

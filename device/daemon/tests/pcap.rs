@@ -1,13 +1,7 @@
 //! Captures: the tests read the files that `vrnic pcap` writes, and check every CRC.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::capture::{Capture, Packet, packets, tshark};
-use common::ethernet::{BROADCAST, frame, send};
-use common::pattern;
-use common::world::World;
 use rustix::process::{Pid, Signal, kill_process};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
@@ -17,6 +11,11 @@ use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
+
+use crate::common::capture::{Capture, Packet, packets, tshark};
+use crate::common::ethernet::{BROADCAST, frame, send};
+use crate::common::pattern;
+use crate::common::world::World;
 
 /// Executes each operation once, and one operation that the peer refuses.
 fn operations([a, b]: &mut [Endpoint; 2]) {

@@ -1,7 +1,5 @@
 //! The daemon as a process: its arguments, its sockets, its end.
 
-mod common;
-
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -9,9 +7,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{start, start_with};
 use rustix::process::Signal;
 use vrnic_testdriver::daemon::Daemon;
+
+use crate::common::{start, start_with};
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vrnicd")).args(args).output().expect("vrnicd runs")

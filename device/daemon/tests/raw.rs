@@ -1,15 +1,8 @@
 //! Raw packets in the daemon: what the switch checks, and what network cards and other daemons see.
 
-mod common;
-
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 
-use common::capture::{Capture, Packet};
-use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
-use common::joined::Joined;
-use common::switch::{Folder, wait_for_drops};
-use common::world::World;
 use vrnic_abi::cq::{Flags as CqeFlags, Status};
 use vrnic_abi::flow::{Fields, Flags, Kind, Rule};
 use vrnic_abi::qp::Type;
@@ -23,6 +16,13 @@ use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
+
+use crate::common;
+use crate::common::capture::{Capture, Packet};
+use crate::common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
+use crate::common::joined::Joined;
+use crate::common::switch::{Folder, wait_for_drops};
+use crate::common::world::World;
 
 const A: [u8; 6] = mac(0);
 const B: [u8; 6] = mac(1);

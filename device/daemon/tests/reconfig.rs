@@ -1,7 +1,5 @@
 //! Changes to a running daemon through its control socket.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -9,10 +7,6 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
-use common::switch::Folder;
-use common::trunk::Peer;
-use common::{connected, descriptors, start_with, still_works};
 use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -26,6 +20,11 @@ use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
+
+use crate::common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send};
+use crate::common::switch::Folder;
+use crate::common::trunk::Peer;
+use crate::common::{connected, descriptors, start_with, still_works};
 
 /// A daemon with a control socket and a monitor.
 struct Changed {

@@ -1,13 +1,10 @@
 //! The table of resources: admission of functions, their own maxima, and changes at run time.
 
-mod common;
-
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::switch::Folder;
 use rustix::process::Signal;
 use serde_json::Value;
 use vrnic_abi::admin::{Opcode, Status};
@@ -15,6 +12,8 @@ use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::daemon::{Daemon, mac};
 use vrnic_testdriver::vfio::Guest;
 use vrnic_testdriver::wait;
+
+use crate::common::switch::Folder;
 
 const FULL: Refused = Refused(Status::NoResource, 0);
 

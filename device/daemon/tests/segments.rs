@@ -1,12 +1,8 @@
 //! RDMA between daemons through the host's kernel, to which they send joined frames. The tests are
 //! skipped with a message if no network namespace can be created.
 
-mod common;
-
 use std::os::fd::AsRawFd;
 
-use common::namespace::Namespace;
-use common::pattern;
 use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, NO_VLAN, State};
@@ -16,6 +12,9 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::stream;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::namespace::Namespace;
+use crate::common::pattern;
 
 /// Length of each message, and the number of its packets.
 const LEN: u32 = 1 << 20;

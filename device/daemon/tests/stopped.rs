@@ -1,11 +1,8 @@
 //! A daemon that is stopped while its guests end.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{connected, start};
 use rustix::process::{Pid, Signal, kill_process};
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::Daemon;
@@ -13,6 +10,9 @@ use vrnic_testdriver::memory::Ram;
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::{Wr, sge};
+
+use crate::common;
+use crate::common::{connected, start};
 
 /// Length of each message.
 const LEN: u32 = 128 << 20;

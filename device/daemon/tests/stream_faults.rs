@@ -1,9 +1,5 @@
 //! Fault injection in iWARP connections: rules are applied to TCP segments.
 
-mod common;
-
-use common::world::World;
-use common::{Span, pattern, write_and_read};
 use vrnic_abi::admin::Stats;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
@@ -12,6 +8,9 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 use vrnic_testdriver::{stream, wait};
+
+use crate::common::world::World;
+use crate::common::{Span, pattern, write_and_read};
 
 /// Returns endpoints with a connection between them.
 fn connected(world: &World) -> [Endpoint; 2] {

@@ -1,14 +1,9 @@
 //! Captures of iWARP connections: the tests read the files that `vrnic pcap` writes, reassemble the
 //! streams, and check the CRC of every FPDU.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use common::capture::{Capture, Packet, tshark};
-use common::world::World;
-use common::{Span, write_and_read};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_iwarp::crc;
@@ -20,6 +15,10 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 use vrnic_testdriver::{stream, wait};
+
+use crate::common::capture::{Capture, Packet, tshark};
+use crate::common::world::World;
+use crate::common::{Span, write_and_read};
 
 /// The octets of a start frame without private data of the program.
 const START: usize = 24;

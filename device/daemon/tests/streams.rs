@@ -1,10 +1,5 @@
 //! RDMA between functions of two daemons in TCP connections (iWARP), over a trunk.
 
-mod common;
-
-use common::ethernet::{frame, receive, send};
-use common::joined::Joined;
-use common::{Span, pair, start, start_with, write_and_read};
 use vrnic_abi::connection::Ending;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
@@ -15,6 +10,10 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 use vrnic_testdriver::{stream, wait};
+
+use crate::common::ethernet::{frame, receive, send};
+use crate::common::joined::Joined;
+use crate::common::{Span, pair, start, start_with, write_and_read};
 
 #[test]
 fn every_operation_goes_from_daemon_to_daemon() {

@@ -1,17 +1,16 @@
 //! `vrnic trace`: the timeline of a queue pair, as text and as a file for Perfetto.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use common::capture::{Capture, Packet};
-use common::world::World;
 use serde_json::Value;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::capture::{Capture, Packet};
+use crate::common::world::World;
 
 /// Runs `vrnic trace` with these arguments while a WRITE is made. Returns its output.
 fn traced(world: &World, ends: &mut [Endpoint; 2], args: &str) -> String {
@@ -67,7 +66,8 @@ fn a_capture_names_the_work_requests_of_a_queue_pair_that_is_traced() {
         (World::with_fabric("wire"), &[], ["first packet sent", "answer received"]),
         (World::two(), &[], ["first packet sent", "answer received"]),
     ] {
-        let mut ends = world.connected(|_| {});
+        // A packet that a busy machine sends again would be one more.
+        let mut ends = world.connected(|attr| attr.timeout = 20);
         let qp = ends[0].qpn;
         let write = |ends: &mut [Endpoint; 2]| {
             let [a, b] = &*ends;

@@ -1,7 +1,5 @@
 //! Trunks over TLS, as they are used between hosts.
 
-mod common;
-
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +7,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::ethernet::{BROADCAST, STRANGER, frame, pass, receive, send};
-use common::joined::Joined;
-use common::pattern;
-use common::switch::Folder;
 use rustix::process::Signal;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
@@ -20,6 +14,11 @@ use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::ethernet::{BROADCAST, STRANGER, frame, pass, receive, send};
+use crate::common::joined::Joined;
+use crate::common::pattern;
+use crate::common::switch::Folder;
 
 /// A station on another daemon.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];

@@ -1,7 +1,5 @@
 //! `vrnic top` on a terminal, with a real daemon: what a user sees after pressing keys.
 
-mod common;
-
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -10,7 +8,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{connected, pair, start_with};
 use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -18,6 +15,8 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::{connected, pair, start_with};
 
 /// Time limit of each step.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,11 +1,8 @@
 //! Operations between two functions of one daemon. Each byte is checked.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Span, connected, pair, start, start_with, write_and_read};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::{Flags, Opcode};
@@ -13,6 +10,8 @@ use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::{Span, connected, pair, start, start_with, write_and_read};
 
 /// Returns setups with both kinds of send queue.
 fn setups() -> [Setup; 2] {

@@ -1,19 +1,18 @@
 //! Trunks between daemons, and ports without a function.
 
-mod common;
-
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, pass, receive, send};
-use common::switch::{Folder, port, wait_for_drops};
-use common::trunk::{CAPACITY, DATA, HEAD, HELLO, LEN, Peer, memory, seals};
 use rustix::fs::SealFlags;
 use rustix::process::Signal;
 use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::wait;
+
+use crate::common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, pass, receive, send};
+use crate::common::switch::{Folder, port, wait_for_drops};
+use crate::common::trunk::{CAPACITY, DATA, HEAD, HELLO, LEN, Peer, memory, seals};
 
 /// A station on another daemon.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];

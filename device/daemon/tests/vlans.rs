@@ -1,12 +1,7 @@
 //! Functions in VLANs: what their network cards and adapters send, and reach.
 
-mod common;
-
 use std::os::unix::net::UnixStream;
 
-use common::ethernet::{BROADCAST, frame, nothing_comes, receive, send};
-use common::switch::{Folder, wait_for_drops};
-use common::{Span, write_and_read};
 use vrnic_abi::admin::{SetGid, Status as Refusal, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
@@ -15,6 +10,10 @@ use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::{Setup, link_local};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
+
+use crate::common::ethernet::{BROADCAST, frame, nothing_comes, receive, send};
+use crate::common::switch::{Folder, wait_for_drops};
+use crate::common::{Span, write_and_read};
 
 /// The index of a GID on a VLAN.
 const TAGGED: u16 = 1;

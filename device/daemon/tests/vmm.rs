@@ -1,15 +1,14 @@
 //! The VMM's side: what a correct VMM gets, and what a hostile VMM gets.
 
-mod common;
-
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use common::start;
 use vrnic_testdriver::memory::BASE;
 use vrnic_testdriver::raw::{Command, RawClient, dma_map, dma_unmap, region_access};
 use vrnic_testdriver::vfio::Guest;
+
+use crate::common::start;
 
 /// The number that vfio gives to configuration space.
 const CONFIG: u32 = 7;

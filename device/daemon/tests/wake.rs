@@ -1,13 +1,13 @@
 //! A worker that sleeps whenever it can loses no doorbell.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common;
 
 /// Number of posts of each of the two guests. `VRNIC_WAKE_POSTS` can set a larger number.
 const POSTS: u64 = 100_000;

@@ -1,15 +1,15 @@
 //! RDMA between functions of two daemons, as packets over a trunk.
 
-mod common;
-
-use common::joined::Joined;
-use common::{Span, pattern, start_with, write_and_read};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
+
+use crate::common;
+use crate::common::joined::Joined;
+use crate::common::{Span, pattern, start_with, write_and_read};
 
 #[test]
 fn every_operation_goes_from_daemon_to_daemon() {

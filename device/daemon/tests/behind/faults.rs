@@ -17,9 +17,9 @@ use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
+use super::device::{ALL_WAYS, Device, FAR, LEN, Manner, Rig, WAYS, far};
 use crate::common::switch::Folder;
 use crate::common::{connected, pattern, start_with, still_works};
-use crate::device::{ALL_WAYS, Device, FAR, LEN, Manner, Rig, WAYS, far};
 
 /// Longest time in which the daemon notices that the VMM does not answer.
 const SILENCE: Duration = Duration::from_secs(4);

@@ -10,9 +10,9 @@ use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
+use super::device::{ALL_WAYS, FAR, LEN, Manner, Rig, WAYS, counter, far};
 use crate::common::switch::Folder;
 use crate::common::{connected, pattern};
-use crate::device::{ALL_WAYS, FAR, LEN, Manner, Rig, WAYS, counter, far};
 
 #[test]
 fn messages_are_counted_and_shown() {

@@ -7,8 +7,8 @@ use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::{Wr, sge};
 
+use super::device::{FAR, Manner, Rig, WAYS, far};
 use crate::common::pattern;
-use crate::device::{FAR, Manner, Rig, WAYS, far};
 
 /// Packets are much shorter than what the VMM reads and writes at once.
 #[test]
