@@ -20,10 +20,16 @@ use vrnic_qemu::paths::Paths;
 
 use crate::health;
 use crate::report::BEGINNING;
-use crate::selection::Selection;
+use crate::selection::{Limits, Selection};
+use crate::worker::{Ended, Watchdog, Worker};
 
-/// Time limit of a suite. Each step has its own limit; this one is for hangs outside of them.
-const LIMIT: Duration = Duration::from_secs(25 * 60);
+#[cfg(test)]
+mod tests;
+
+/// Time for a case to end after its guests were ended.
+const GRACE: Duration = Duration::from_secs(30);
+/// Time for what is done outside of cases, such as making the suites.
+const OUTSIDE: Duration = Duration::from_secs(10 * 60);
 
 /// The function of a case that uses the pair of guests.
 type WithPair = dyn Fn(&mut Pair) -> Result<()> + Send + Sync;
@@ -88,7 +94,8 @@ impl Case {
 pub struct Suite {
     options: Options,
     cases: Vec<Case>,
-    limit: Duration,
+    /// The least time limit, if it is not the usual one.
+    limit: Option<Duration>,
     /// What must not be dropped before the cases have run.
     kept: Vec<Box<dyn Any>>,
     /// The reason for which nothing can be run here.
@@ -109,7 +116,7 @@ impl Suite {
         let personality = if over_iwarp() { Transport::Iwarp } else { options.personality };
         let options = Options { apart, personality, ..options };
         let (kept, skipped) = (Vec::new(), None);
-        Self { options, cases, limit: LIMIT, kept, skipped, changes_guests: false, alone: false }
+        Self { options, cases, limit: None, kept, skipped, changes_guests: false, alone: false }
     }
 
     /// Creates a suite whose guests get these kernel modules as files.
@@ -132,10 +139,10 @@ impl Suite {
         Self { skipped: Some(why.to_owned()), ..Self::alone(Vec::new()) }
     }
 
-    /// Sets the time limit.
+    /// Sets the time limit, which is longer if the suite's row says that it takes longer.
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
-        Self { limit, ..self }
+        Self { limit: Some(limit), ..self }
     }
 
     /// Keeps a value until all cases have run.
@@ -161,11 +168,10 @@ impl Suite {
     }
 }
 
-/// Keeps the pair between cases, and between suites whose guests have equal options.
+/// The guests that cases use one after the other.
 #[derive(Default)]
-struct Harness {
+struct Guests {
     options: Options,
-    guests: String,
     pair: Option<Pair>,
     /// The reason for which the boot has failed, so that further cases do not wait for the same
     /// failure.
@@ -174,15 +180,9 @@ struct Harness {
     booting: Duration,
 }
 
-impl Harness {
-    /// Begins a suite whose guests get these files.
-    fn begin(&mut self, suite: &Suite, files: Vec<(String, Vec<u8>)>) {
-        let guests = suite.guests();
-        if self.guests != guests {
-            (self.pair, self.broken) = (None, None);
-        }
-        (self.options, self.guests) = (Options { files, ..suite.options.clone() }, guests);
-        self.booting = Duration::ZERO;
+impl Guests {
+    fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
     }
 
     fn run(&mut self, case: &Case) -> Result<()> {
@@ -221,6 +221,71 @@ impl Harness {
     }
 }
 
+/// Keeps the pair between cases, and between suites whose guests have equal options.
+struct Harness {
+    guests: Guests,
+    /// What the guests have in common with those of other suites that can use them.
+    kind: String,
+    worker: Worker,
+    limits: Limits,
+    /// The end of the time of the suite.
+    end: Instant,
+}
+
+impl Harness {
+    fn new(grace: Duration) -> Self {
+        let (limits, end) = (Limits::default(), Instant::now());
+        let (guests, kind) = (Guests::default(), String::new());
+        Self { guests, kind, worker: Worker::start(grace), limits, end }
+    }
+
+    /// Begins a suite whose guests get these files.
+    fn begin(&mut self, suite: &Suite, files: Vec<(String, Vec<u8>)>, limits: Limits) {
+        let kind = suite.guests();
+        if self.kind != kind {
+            (self.guests, self.kind) = (Guests::default(), kind);
+        }
+        self.guests.options = Options { files, ..suite.options.clone() };
+        self.guests.booting = Duration::ZERO;
+        (self.limits, self.end) = (limits, Instant::now() + limits.suite);
+    }
+
+    /// Runs a case. If it does not end in time, its guests are ended, and the next case gets new
+    /// ones.
+    fn run(&mut self, case: Arc<Case>) -> Result<(), String> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let all = self.limits.suite.as_secs();
+            return Err(format!(
+                "did not run: the suite has had {all} s, which is all of its time"
+            ));
+        }
+        let limit = self.limits.case.min(left);
+        let next = Guests::new(self.guests.options.clone());
+        let mut guests = std::mem::replace(&mut self.guests, next);
+        let job = move || {
+            let ran = catch_unwind(AssertUnwindSafe(|| guests.run(&case)));
+            let told = |it: Result<()>| it.map_err(|error| explain(&error));
+            (ran.map_or_else(|panic| Err(message(&*panic)), told), guests)
+        };
+        let (outcome, guests) = match self.worker.run(limit, job) {
+            Ended::InTime((outcome, guests)) => {
+                self.guests = guests;
+                return outcome;
+            }
+            Ended::Late((outcome, guests)) => (outcome.err(), Some(guests)),
+            Ended::Never => (None, None),
+        };
+        self.guests.booting = guests.map_or(Duration::ZERO, |guests| guests.booting);
+        let sentence = format!(
+            "the case did not end within {} s, so its guests and all programs that it had started \
+             were ended",
+            limit.as_secs()
+        );
+        Err(outcome.map_or_else(|| sentence.clone(), |why| format!("{sentence}\n{why}")))
+    }
+}
+
 /// Fails with a message if something was not built.
 fn requirements() -> Result<()> {
     let paths = Paths::from_env()?;
@@ -243,7 +308,7 @@ pub type Entry = (&'static str, fn() -> Result<Suite>);
 #[must_use]
 pub fn main(entries: &[Entry]) -> ExitCode {
     match Selection::from_args(entries.iter().map(|(name, _)| *name))
-        .and_then(|it| run(entries, &it))
+        .and_then(|it| run_with(entries, &it, GRACE))
     {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -254,8 +319,9 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     }
 }
 
-/// Runs what is selected. Returns whether all cases have passed.
-fn run(entries: &[Entry], selection: &Selection) -> Result<bool> {
+/// Runs what is selected. Cases have so much time to end after their guests were ended. Returns
+/// whether all cases have passed.
+fn run_with(entries: &[Entry], selection: &Selection, grace: Duration) -> Result<bool> {
     let chosen = entries.iter().filter(|(name, _)| selection.has_suite(name));
     let mut suites: Vec<_> =
         chosen.map(|(name, suite)| (*name, select(name, *suite, selection))).collect();
@@ -264,12 +330,13 @@ fn run(entries: &[Entry], selection: &Selection) -> Result<bool> {
     }
     side_by_side(&mut suites);
     let files: Vec<_> = (0..suites.len()).map(|at| files(&suites, at)).collect();
-    let harness = Arc::new(Mutex::new(Harness::default()));
-    let watchdog = Watchdog::start();
+    let harness = Arc::new(Mutex::new(Harness::new(grace)));
+    let watchdog = Watchdog::start(OUTSIDE);
     let mut passed = true;
     for ((name, mut suite), files) in suites.into_iter().zip(files) {
-        watchdog.limit(name, suite.limit.max(selection.limit(name)));
-        locked(&harness).begin(&suite, files);
+        let limits = selection.limits(name, suite.limit);
+        watchdog.limit(name, limits.suite + OUTSIDE);
+        locked(&harness).begin(&suite, files, limits);
         let start = Instant::now();
         let trials = trials(name, &mut suite, &harness);
         if trials.is_empty() {
@@ -279,9 +346,9 @@ fn run(entries: &[Entry], selection: &Selection) -> Result<bool> {
         let mut harness = locked(&harness);
         // A value that the suite keeps may be the network of its guests.
         if suite.changes_guests || !suite.kept.is_empty() {
-            harness.pair = None;
+            harness.guests.pair = None;
         }
-        let (all, booting) = (start.elapsed().as_secs_f64(), harness.booting.as_secs_f64());
+        let (all, booting) = (start.elapsed().as_secs_f64(), harness.guests.booting.as_secs_f64());
         if !selection.arguments.list {
             println!(
                 "suite {name}: {all:.1} s, of these {booting:.1} s until its guests were ready"
@@ -331,7 +398,7 @@ fn files(suites: &[(&str, Suite)], at: usize) -> Vec<(String, Vec<u8>)> {
 }
 
 fn locked(harness: &Mutex<Harness>) -> MutexGuard<'_, Harness> {
-    // A case that has panicked has taken the pair with it. The harness itself is still valid.
+    // No case runs on a thread that has the lock.
     harness.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -362,11 +429,10 @@ fn trials(name: &str, suite: &mut Suite, harness: &Arc<Mutex<Harness>>) -> Vec<T
 
 fn trial(suite: String, harness: Arc<Mutex<Harness>>, case: Case) -> Trial {
     let (name, by_name_only) = (format!("{suite}::{}", case.name), case.by_name_only);
+    let case = Arc::new(case);
     let run = move || {
         let start = Instant::now();
-        let ran = catch_unwind(AssertUnwindSafe(|| locked(&harness).run(&case)));
-        let outcome =
-            ran.map_or_else(|panic| Err(message(&*panic)), |it| it.map_err(|it| explain(&it)));
+        let outcome = locked(&harness).run(Arc::clone(&case));
         let record = json!({
             "part": std::env::var("VRNIC_PART").unwrap_or_default(),
             "suite": suite,
@@ -416,31 +482,4 @@ fn explain(error: &anyhow::Error) -> String {
         causes.push(format!("--- because\n{}", error.root_cause()));
     }
     causes.join("\n")
-}
-
-/// Ends the process if a suite takes far too long. The guests end with it.
-struct Watchdog(Arc<Mutex<(String, Instant)>>);
-
-impl Watchdog {
-    fn start() -> Self {
-        let watched = Arc::new(Mutex::new((String::new(), Instant::now() + LIMIT)));
-        let seen = Arc::clone(&watched);
-        std::thread::spawn(move || {
-            loop {
-                std::thread::sleep(Duration::from_secs(1));
-                let (suite, end) = &*seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if Instant::now() > *end {
-                    eprintln!("the suite {suite} did not end in time: giving up");
-                    std::process::abort();
-                }
-            }
-        });
-        Self(watched)
-    }
-
-    /// Begins the time of a suite.
-    fn limit(&self, suite: &str, limit: Duration) {
-        let watched = (suite.to_owned(), Instant::now() + limit);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = watched;
-    }
 }

@@ -28,6 +28,7 @@
 //! | [`script`] | the scripts of the repository |
 //! | [`selection`] | the suites and cases that arguments select |
 //! | [`storage`] | a disk of one guest that the other uses |
+//! | [`worker`] | the thread on which cases run, with a limit in time for each |
 //!
 //! `tests/suites.toml` lists the suites.
 #![forbid(unsafe_code)]
@@ -54,3 +55,4 @@ mod selection;
 pub mod shell;
 pub mod siw;
 pub mod storage;
+mod worker;

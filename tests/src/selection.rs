@@ -11,8 +11,23 @@ use libtest_mimic::Arguments;
 
 use crate::rows::List;
 
-/// How many times as long as in its row a suite may take, on a machine that is busy or slow.
-const SLOWER: u64 = 4;
+/// How many times as long as in its row a suite may take, on a machine that is busy or slow, and
+/// how many times as long as the whole suite each case of it.
+const SLOWER: u32 = 4;
+const SLOWER_CASE: u32 = 2;
+/// The least limits of a suite, and of its smoke cases. Guests that boot take a minute of them on a
+/// busy machine.
+const WHOLE: Limits =
+    Limits { suite: Duration::from_secs(25 * 60), case: Duration::from_secs(10 * 60) };
+const SMOKE: Limits =
+    Limits { suite: Duration::from_secs(5 * 60), case: Duration::from_secs(3 * 60) };
+
+/// How long a suite and each of its cases may take at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) suite: Duration,
+    pub(crate) case: Duration,
+}
 
 /// The suites and cases to run.
 pub(crate) struct Selection {
@@ -31,7 +46,7 @@ impl Selection {
         Self::of(std::env::args().skip(1), &suites.collect::<Vec<_>>())
     }
 
-    fn of(mut arguments: impl Iterator<Item = String>, suites: &[&str]) -> Result<Self> {
+    pub(crate) fn of(mut arguments: impl Iterator<Item = String>, suites: &[&str]) -> Result<Self> {
         let (mut smoke, mut only, mut named) = (false, Vec::new(), Vec::new());
         let mut others = vec!["suites".to_owned()];
         while let Some(argument) = arguments.next() {
@@ -76,10 +91,18 @@ impl Selection {
         named.chain(smoke).find(|case| !cases.contains(case))
     }
 
-    /// Returns how long a suite may take at most: several times as long as its row says.
-    pub(crate) fn limit(&self, suite: &str) -> Duration {
-        let seconds = self.list.row(suite).map_or(0, |row| row.seconds);
-        Duration::from_secs(u64::from(seconds) * SLOWER)
+    /// Returns how long a suite may take at most: several times as long as its row says, or `least`
+    /// in place of the usual least limit.
+    pub(crate) fn limits(&self, suite: &str, least: Option<Duration>) -> Limits {
+        let row = self.list.row(suite);
+        let (seconds, usual) = if self.smoke {
+            (row.map_or(0, |row| row.smoke_seconds), SMOKE)
+        } else {
+            (row.map_or(0, |row| row.seconds), WHOLE)
+        };
+        let seconds = Duration::from_secs(seconds.into());
+        let suite = (seconds * SLOWER).max(least.unwrap_or(usual.suite));
+        Limits { suite, case: (seconds * SLOWER_CASE).max(usual.case).min(suite) }
     }
 
     fn smoke_cases(&self, suite: &str) -> &[String] {
@@ -115,6 +138,23 @@ mod tests {
         let list = List::read()?;
         let first = &list.row("tools").context("a row")?.smoke[0];
         assert!(chosen.has("tools", first) && !chosen.has("tools", "no such case"));
+        Ok(())
+    }
+
+    #[test]
+    fn limits_are_those_of_the_row_or_the_least_ones() -> Result<()> {
+        let (whole, smoke) = (selection(&[])?, selection(&["--smoke"])?);
+        let row = whole.list.row("verify").context("a row")?;
+        let limits = whole.limits("verify", None);
+        assert_eq!(
+            limits.suite,
+            WHOLE.suite.max(Duration::from_secs((row.seconds * SLOWER).into()))
+        );
+        assert!(limits.case >= WHOLE.case && limits.case < limits.suite);
+        assert_eq!(whole.limits("hosts", None), WHOLE);
+        assert_eq!(smoke.limits("hosts", None), SMOKE);
+        let short = Duration::from_secs(1);
+        assert_eq!(whole.limits("none", Some(short)), Limits { suite: short, case: short });
         Ok(())
     }
 }
