@@ -18,11 +18,11 @@ const ROUNDS: usize = 10;
 /// How a job has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended<T> {
-    /// It has returned this.
+    /// The job has returned this.
     InTime(T),
-    /// It has returned this after its processes were killed.
+    /// The job has returned this after its processes were killed.
     Late(T),
-    /// It has not returned.
+    /// The job has not returned.
     Never,
 }
 

@@ -51,8 +51,8 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Add a function, the adapter of one guest: key=VALUE,key=VALUE and so on, with the keys below.
-    /// Repeat the option for more functions
+    /// Add a function, the adapter of one guest: key=VALUE,key=VALUE and so on, with the keys
+    /// below. Repeat the option for more functions
     ///
     ///   key=VALUE           meaning                                                   default
     ///   name=NAME           its name in logs and commands                             needed
