@@ -137,7 +137,7 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     let connection = match &requester.path {
         Path::Stream(streaming) => Some((streaming.life.stage(), streaming.ends.path.to)),
-        Path::Toe(toe) => Some((toe.life.stage(), toe.ends.path.to)),
+        Path::Toe(toe) => Some((toe.link.life().stage(), toe.link.ends().path.to)),
         Path::Memory | Path::Packets(_) | Path::Promised(_) | Path::Iscsi(_) => None,
     };
     if let Some((stage, to)) = connection {

@@ -139,7 +139,7 @@ pub(super) fn move_connection<H: Host>(
     let qp = from.map_or(qp, |from| from.qp);
     let tag = match &qp.requester.lock().path {
         Path::Stream(streaming) => streaming.ends.path.vlan,
-        Path::Toe(toe) => toe.ends.path.vlan,
+        Path::Toe(toe) => toe.link.ends().path.vlan,
         _ => None,
     };
     let at = VlanMac::tagged(MacAddr(params.smac), tag);
@@ -152,7 +152,7 @@ pub(super) fn move_connection<H: Host>(
     let copied_from = requester.config.route.map(|route| route.from);
     let ends = match &mut requester.path {
         Path::Stream(streaming) if streaming.life.stage() != Stage::Gone => &mut streaming.ends,
-        Path::Toe(toe) if toe.life.stage() != Stage::Gone => &mut toe.ends,
+        Path::Toe(toe) if toe.link.life().stage() != Stage::Gone => toe.link.ends_mut(),
         _ => return Err(Status::BadState.into()),
     };
     ends.relocate(address, dmac, copied_from);

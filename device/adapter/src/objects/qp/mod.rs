@@ -21,6 +21,7 @@
 //! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
 //! | [`lifecycle`] | the stages of that connection, as its driver sees them |
 //! | `waits` | the waits of that connection for its guest |
+//! | [`tcp`] | what the TCP connections of QPs have in common |
 //! | [`toe`] | the state of a QP whose TCP connection carries bytes instead of messages |
 //! | [`ends`] | the ends of that connection below TCP |
 //! | [`switched`] | what such a connection has carried before its messages |
@@ -46,6 +47,7 @@ pub mod remote;
 mod route;
 pub mod streaming;
 pub mod switched;
+pub mod tcp;
 pub mod toe;
 pub mod transitions;
 pub(crate) mod waits;

@@ -42,7 +42,7 @@ impl<H: Host> Path<H> {
             Self::Memory | Self::Promised(_) | Self::Iscsi(_) => None,
             Self::Packets(sender) => Some(&mut sender.outstanding),
             Self::Stream(streaming) => Some(&mut streaming.outstanding),
-            Self::Toe(toe) => Some(&mut toe.outstanding),
+            Self::Toe(toe) => Some(toe.link.outstanding_mut()),
         }
     }
 
@@ -58,7 +58,7 @@ impl<H: Host> Path<H> {
         match self {
             Self::Memory | Self::Packets(_) | Self::Iscsi(_) => {}
             Self::Stream(streaming) => streaming.life.end(Ending::Local),
-            Self::Toe(toe) => toe.life.end(Ending::Local),
+            Self::Toe(toe) => toe.link.life_mut().end(Ending::Local),
             Self::Promised(promise) => promise.refuse(),
         }
     }
@@ -71,7 +71,7 @@ impl<H: Host> Path<H> {
             Self::Stream(streaming) => streaming.hang_up(now),
             Self::Toe(toe) => {
                 break_promise(toe.switch.take(), Ending::Local);
-                toe.hang_up(now)
+                toe.link.hang_up(now)
             }
             Self::Promised(promise) => {
                 promise.refuse();

@@ -71,7 +71,7 @@ fn release<H: Host>(qp: &Qp<H>) -> Outcome<Closed> {
     let over = |state| matches!(state, TcpState::TimeWait | TcpState::Closed);
     match &mut requester.path {
         Path::Stream(streaming) if over(streaming.tcp.state()) => streaming.gone(),
-        Path::Toe(toe) if over(toe.tcp.state()) => toe.gone(),
+        Path::Toe(toe) if toe.link.has_ended() => toe.link.gone(),
         Path::Stream(_) | Path::Toe(_) => return Ok(Closed::Pending),
         _ => return Err(Status::BadState.into()),
     }
@@ -89,7 +89,7 @@ fn idle<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>, give_up: bool) -> O
     let receives = qp.rq.is_some() && host.bar_load32(qp.doorbell.rq_pi()) != ci;
     let (stage, outstanding, rest) = match &requester.path {
         Path::Stream(it) => (it.life.stage(), &it.outstanding, it.stream.rest(give_up)),
-        Path::Toe(it) => (it.life.stage(), &it.outstanding, Rest::Reached),
+        Path::Toe(it) => (it.link.life().stage(), it.link.outstanding(), Rest::Reached),
         _ => return Err(Status::BadState.into()),
     };
     let flushed = !qp.has_posted(host) && !receives && outstanding.is_empty();

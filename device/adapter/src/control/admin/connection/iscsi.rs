@@ -73,7 +73,7 @@ pub(in crate::control::admin) fn end_command<H: Host>(
         if let Path::Toe(toe) = &mut requester.path
             && let Some(session) = &mut toe.session
         {
-            let una = toe.tcp.acknowledged();
+            let una = toe.link.tcp().acknowledged();
             // The target would get other bytes in their place.
             if session.outgoing.uses(params.key, una) {
                 return Err(Status::Busy.into());

@@ -35,7 +35,7 @@ pub(in crate::control::admin) fn start_rdma<H: Host>(
     // The one that has the connection is locked first.
     let mut requester = from.qp.requester.lock();
     let Path::Toe(toe) = &mut requester.path else { return Err(Status::BadState.into()) };
-    let runs = from.qp.state() == State::Rts && toe.life.stage() == Stage::Open;
+    let runs = from.qp.state() == State::Rts && toe.link.life().stage() == Stage::Open;
     if !runs || toe.switch.is_some() || toe.session.is_some() {
         return Err(Status::BadState.into());
     }

@@ -14,6 +14,7 @@ use super::{Claimed, Failure, bad, claim, zero};
 use crate::adapter::Adapter;
 use crate::datapath::transport::toe::WINDOW;
 use crate::host::{HeldMemory, Host, Lane};
+use crate::objects::qp::tcp::link::Link;
 use crate::objects::qp::toe::Toe;
 use crate::objects::qp::toe::iscsi::Session;
 use crate::objects::qp::toe::receives::Receives;
@@ -47,7 +48,8 @@ pub(super) fn toe<H: Host>(
     receives.release.done();
     let by_length = qp.flags.contains(QpFlags::QUEUE_LENGTH);
     let rule = if by_length { Rule::QueueLength } else { Rule::Sequence };
-    let mut toe = Toe::new(tcp, ends, receives, Sends::new(rule), &qp.sq, memory);
+    let link = Link::new(tcp, ends, &qp.sq, memory);
+    let mut toe = Toe::new(link, receives, Sends::new(rule));
     toe.session = session;
     Ok(toe)
 }

@@ -34,7 +34,7 @@ pub(crate) fn arrive<H: Host>(
         forward(network, frame, parsed_headers, &qp, &tuple(&parsed.path));
         return None;
     };
-    if !segments::are_for(network, &toe.ends, &parsed, frame.count()) {
+    if !segments::are_for(network, toe.link.ends(), &parsed, frame.count()) {
         return None;
     }
     let now = network.core().host().now();
@@ -45,7 +45,8 @@ pub(crate) fn arrive<H: Host>(
         let mut responder = qp.responder.lock();
         let mut receive = |toe: &mut Toe<H>, segment: &Segment<'_>| {
             note_push(toe, segment);
-            let Toe { tcp, receives, session, .. } = toe;
+            let Toe { link, receives, session, .. } = toe;
+            let tcp = link.tcp_mut();
             let responder = &mut responder;
             match session {
                 Some(session) => {
@@ -94,7 +95,7 @@ fn note_push<H: Host>(toe: &mut Toe<H>, segment: &Segment<'_>) {
     }
     // CAST: segments are shorter than 2³² bytes.
     let end = header.seq.plus(payload.len() as u32);
-    if let Some(at) = toe.tcp.position(end) {
+    if let Some(at) = toe.link.tcp().position(end) {
         toe.receives.mark(at);
     }
 }
@@ -110,7 +111,9 @@ pub(crate) fn too_long<H: Host>(
     let mut requester = qp.requester.lock();
     let Path::Toe(toe) = &mut requester.path else { return None };
     let now = network.core().host().now();
-    if !toe.ends.is_between(&tuple_of(&notice)) || !toe.tcp.too_long(now, notice.seq, notice.mss) {
+    if !toe.link.ends().is_between(&tuple_of(&notice))
+        || !toe.link.tcp_mut().too_long(now, notice.seq, notice.mss)
+    {
         return None;
     }
     drop(requester);

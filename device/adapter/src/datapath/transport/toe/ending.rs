@@ -9,25 +9,24 @@ use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
 use crate::objects::qp::break_promise;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::toe::Toe;
 use crate::objects::qp::toe::receives::StreamEnd;
 
 impl<H: Host> ToeTurn<'_, H> {
     /// Handles the events of TCP.
     pub(super) fn exchange(&mut self) {
-        while let Some(event) = self.toe.tcp.event() {
+        while let Some(event) = self.toe.link.tcp_mut().event() {
             match event {
                 // Completions follow the position itself.
                 TcpEvent::Acknowledged(_) => {}
                 TcpEvent::PeerClosed => {
                     self.toe.receives.end = StreamEnd::Due;
-                    self.toe.life.peer_closed();
+                    self.toe.link.life_mut().peer_closed();
                     // The next turn tells the program.
                     self.qp.schedule(self.network.core());
                 }
                 TcpEvent::Closed => {
                     self.toe.closed = true;
-                    self.toe.life.closed();
+                    self.toe.link.life_mut().closed();
                 }
                 TcpEvent::Ended(TcpEnd::Closed) => {}
                 TcpEvent::Ended(end) => self.failed(end),
@@ -35,7 +34,7 @@ impl<H: Host> ToeTurn<'_, H> {
         }
         let told = self.toe.receives.end == StreamEnd::Told;
         if self.toe.closed && told && self.complete().is_none() {
-            self.toe.life.end(Ending::Graceful);
+            self.toe.link.life_mut().end(Ending::Graceful);
             self.qp.fail();
         }
     }
@@ -44,8 +43,9 @@ impl<H: Host> ToeTurn<'_, H> {
     /// its own end was acknowledged answers with a reset, and nothing is lost.
     fn failed(&mut self, end: TcpEnd) {
         let closing = self.qp.state() == State::Sqd;
-        let Toe { life, outstanding, .. } = &mut *self.toe;
-        let closed = closing && life.stage() == Stage::Closing && outstanding.is_empty();
+        let is_drained = self.toe.link.outstanding().is_empty();
+        let life = self.toe.link.life_mut();
+        let closed = closing && life.stage() == Stage::Closing && is_drained;
         if end == TcpEnd::Reset && !closed {
             life.end(Ending::Reset);
         }
@@ -68,8 +68,8 @@ impl<H: Host> ToeTurn<'_, H> {
             return;
         }
         self.toe.sends.finish();
-        self.toe.tcp.close();
-        if self.toe.outstanding.is_empty() {
+        self.toe.link.tcp_mut().close();
+        if self.toe.link.outstanding().is_empty() {
             let _idle = drained(core, self.qp, self.requester);
         }
     }
@@ -79,29 +79,29 @@ impl<H: Host> ToeTurn<'_, H> {
     pub(super) fn finish(&mut self) -> Turn {
         let now = self.begin();
         if let Some(switch) = self.toe.switch.take() {
-            let ending = match self.toe.life.ending() {
+            let ending = match self.toe.link.life().ending() {
                 Ending::None => Ending::Abortive,
                 ending => ending,
             };
             break_promise(Some(switch), ending);
         }
-        if self.toe.life.ending() != Ending::Graceful {
-            self.toe.life.end(Ending::Local);
-            self.toe.tcp.abort();
+        if self.toe.link.life().ending() != Ending::Graceful {
+            self.toe.link.life_mut().end(Ending::Local);
+            self.toe.link.tcp_mut().abort();
         }
         let sent = self.transmit(now);
-        while self.toe.tcp.event().is_some() {}
+        while self.toe.link.tcp_mut().event().is_some() {}
         // Sends that the peer has acknowledged were executed. The others are flushed.
         for _ in 0..OUTSTANDING {
             if self.complete().is_none() {
                 break;
             }
         }
-        if sent.is_none() && self.toe.tcp.state() == TcpState::Closed {
-            self.toe.gone();
+        if sent.is_none() && self.toe.link.tcp().state() == TcpState::Closed {
+            self.toe.link.gone();
         }
-        let over = self.toe.life.stage() == Stage::Gone;
-        let next = [sent, self.toe.tcp.deadline()].into_iter().flatten().min();
+        let over = self.toe.link.life().stage() == Stage::Gone;
+        let next = [sent, self.toe.link.tcp().deadline()].into_iter().flatten().min();
         next.filter(|_| !over).map_or(Turn::Failed, Turn::FailedUntil)
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn hand_over<H: Host>(
         qp.fail();
         return Path::Toe(toe);
     }
-    toe.ends.give_to(to.qp.qpn);
+    toe.link.ends().give_to(to.qp.qpn);
     let now = network.core().host().now();
     requester.path = Path::Stream(Box::new(continued(network, now, *toe, *switch, &to)));
     drop(requester);
@@ -57,7 +57,8 @@ fn continued<H: Host>(
     to: &Peer<H>,
 ) -> Streaming<H> {
     let Switch { terms, received, share, .. } = switch;
-    let Toe { mut tcp, ends, receives, .. } = toe;
+    let Toe { link, receives, .. } = toe;
+    let (mut tcp, ends) = link.into_parts();
     let (first, share) = receives.hand_over(received, share);
     tcp.set_half_open(false);
     tcp.set_window(WINDOW);

@@ -37,9 +37,9 @@ impl<H: Host> ToeTurn<'_, H> {
         if sent.is_none() && more {
             return Turn::More;
         }
-        let (deadline, probe) = (self.toe.tcp.deadline(), self.toe.tcp.keepalive());
+        let (deadline, probe) = (self.toe.link.tcp().deadline(), self.toe.link.tcp().keepalive());
         let next = [sent, deadline, probe].into_iter().flatten().min();
-        match (next, self.toe.outstanding.is_empty()) {
+        match (next, self.toe.link.outstanding().is_empty()) {
             (Some(at), true) => Turn::FailedUntil(at),
             (None, true) => Turn::Failed,
             (Some(at), false) => Turn::Wait(at),

@@ -42,7 +42,7 @@ impl<H: Host> ToeTurn<'_, H> {
             return Turn::More;
         }
         let look = self.look(now);
-        let next = [sent, self.toe.tcp.deadline(), wait, look];
+        let next = [sent, self.toe.link.tcp().deadline(), wait, look];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
@@ -50,14 +50,14 @@ impl<H: Host> ToeTurn<'_, H> {
     /// of them are complete.
     fn return_receives(&mut self, now: Nanos) -> bool {
         if self.progress() == Some(Progress::Filling) {
-            if !self.toe.tcp.forget_placed() {
+            if !self.toe.link.tcp_mut().forget_placed() {
                 self.receive(now);
                 return false;
             }
             self.toe.receives.stopped = true;
             self.set_progress(Progress::Returning);
             let early = u32::try_from(self.toe.receives.early().len()).unwrap_or(u32::MAX);
-            self.toe.tcp.set_window(WINDOW.saturating_sub(early));
+            self.toe.link.tcp_mut().set_window(WINDOW.saturating_sub(early));
         }
         if self.progress() != Some(Progress::Returning) {
             return true;
@@ -90,10 +90,10 @@ impl<H: Host> ToeTurn<'_, H> {
     /// bytes. Returns the time of the next check.
     fn look(&mut self, now: Nanos) -> Option<Nanos> {
         let host = self.network.core().host();
-        let quiet = self.toe.outstanding.is_empty()
+        let quiet = self.toe.link.outstanding().is_empty()
             && self.requester.current.is_none()
             && !self.qp.has_posted(host)
-            && self.toe.tcp.acknowledged() == self.toe.tcp.sent();
+            && self.toe.link.tcp().acknowledged() == self.toe.link.tcp().sent();
         let switch = self.toe.switch.as_mut()?;
         let Some(to) = switch.to() else {
             // The program has destroyed it.

@@ -16,29 +16,29 @@ use crate::requests::wqe::SendWqe;
 impl<H: Host> Protocol<H> for ToeTurn<'_, H> {
     fn admits(&mut self) -> bool {
         let sends = matches!(self.qp.state(), State::Rts | State::Sqd) && !self.toe.sends.is_over();
-        sends && !self.toe.outstanding.has_failed() && self.toe.has_room()
+        sends && !self.toe.link.outstanding().has_failed() && self.toe.has_room()
     }
 
     fn queue(&mut self) -> Queue<'_, H> {
-        let outstanding = &mut self.toe.outstanding;
+        let outstanding = self.toe.link.outstanding_mut();
         Queue { qp: self.qp, requester: self.requester, outstanding }
     }
 
     fn start(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
         if let Some(session) = &mut self.toe.session {
             let posted = iscsi::post(here, self.qp, session, send, raw);
-            self.toe.outstanding.post(posted, raw);
+            self.toe.link.outstanding_mut().post(posted, raw);
             return true;
         }
         if send.opcode != Opcode::Send {
             let end = Some(End::Failed(Status::LocQpOpErr.into()));
             let posted = Posted { send: *send, opcode: send.completed(), command: None, end };
-            self.toe.outstanding.post(posted, raw);
+            self.toe.link.outstanding_mut().post(posted, raw);
             return true;
         }
         let posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
-        self.toe.outstanding.post(posted, raw);
-        let una = self.toe.tcp.acknowledged();
+        self.toe.link.outstanding_mut().post(posted, raw);
+        let una = self.toe.link.tcp().acknowledged();
         self.toe.sends.push(send.index, send.length, una);
         true
     }

@@ -23,7 +23,8 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::toe::{Counted, Toe};
+use crate::objects::qp::tcp::link::Counted;
+use crate::objects::qp::toe::Toe;
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::Slice;
 use crate::stats::Counter;
@@ -41,8 +42,8 @@ pub(crate) fn run<H: Host>(
     let slice = allowance.slice;
     let mut turn = ToeTurn { network, qp, requester, toe: &mut toe, slice };
     let end = turn.run(batch);
-    network.send_off(qp.qpn, &mut toe.outbox, slice);
-    toe.leave();
+    network.send_off(qp.qpn, toe.link.outbox(), slice);
+    toe.link.leave_addresses();
     if toe.switches() {
         requester.path = hand_over(network, qp, toe);
         return Turn::Failed;
@@ -55,20 +56,23 @@ pub(crate) fn run<H: Host>(
 /// Lets a connection without work give its buffers back, and then wait for the time of a probe.
 /// Returns what is left of the turn.
 fn rest<H: Host>(now: Nanos, toe: &mut Toe<H>, turn: Turn) -> Turn {
-    let next = toe.tcp.keepalive();
+    let ended = toe.link.has_ended();
+    let next = toe.link.tcp().keepalive();
     match turn {
-        Turn::Idle => toe.idle(now).or(next).map_or(Turn::Idle, Turn::Wait),
-        Turn::Wait(at) => {
-            toe.busy();
-            Turn::Wait(next.map_or(at, |next| next.min(at)))
+        Turn::Idle => {
+            let now = (!ended).then_some(now);
+            toe.idle(now).or(next).map_or(Turn::Idle, Turn::Wait)
         }
-        Turn::Failed | Turn::FailedUntil(_) if toe.has_ended() => {
-            let _at_once = toe.idle(now);
+        _ if ended => {
+            let _at_once = toe.idle(None);
             turn
         }
         _ => {
-            toe.busy();
-            turn
+            toe.link.busy();
+            match (turn, next) {
+                (Turn::Wait(at), Some(probe)) => Turn::Wait(at.min(probe)),
+                (turn, _) => turn,
+            }
         }
     }
 }
@@ -94,7 +98,7 @@ impl<H: Host> ToeTurn<'_, H> {
             State::Err => self.finish(),
             _ => return Turn::Idle,
         };
-        if self.toe.life.take_change() {
+        if self.toe.link.life_mut().take_change() {
             self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
         self.count();
@@ -103,7 +107,7 @@ impl<H: Host> ToeTurn<'_, H> {
 
     /// Adds the counts of the turn to the counters of the adapter.
     fn count(&mut self) {
-        let counted = self.toe.count();
+        let counted = self.toe.link.count();
         if counted == Counted::default() {
             return;
         }
@@ -139,13 +143,13 @@ impl<H: Host> ToeTurn<'_, H> {
         }
         // There may be room for more work requests now.
         more |= self.qp.has_posted(self.network.core().host())
-            && self.toe.outstanding.is_empty()
+            && self.toe.link.outstanding().is_empty()
             && wait.is_none()
             && !self.toe.sends.is_over();
         if sent.is_none() && more {
             return Turn::More;
         }
-        let next = [sent, self.toe.tcp.deadline(), wait];
+        let next = [sent, self.toe.link.tcp().deadline(), wait];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
@@ -153,7 +157,7 @@ impl<H: Host> ToeTurn<'_, H> {
     /// If their data cannot be read, the QP fails.
     pub(super) fn answer(&mut self) -> bool {
         self.free_acknowledged();
-        let una = self.toe.tcp.acknowledged();
+        let una = self.toe.link.tcp().acknowledged();
         let Some(session) = &mut self.toe.session else { return false };
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         iscsi::answer(&here, self.qp, session, una).unwrap_or_else(|iscsi::Unreadable| {
@@ -165,7 +169,7 @@ impl<H: Host> ToeTurn<'_, H> {
     /// Handles expired timers. Returns the present time.
     pub(super) fn begin(&mut self) -> Nanos {
         let now = self.network.core().host().now();
-        self.toe.tcp.timeout(now);
+        self.toe.link.tcp_mut().timeout(now);
         now
     }
 
@@ -174,7 +178,8 @@ impl<H: Host> ToeTurn<'_, H> {
     pub(super) fn receive(&mut self, now: Nanos) {
         let there = There::new(self.network.core(), self.qp, self.slice);
         let mut responder = self.qp.responder.lock();
-        let Toe { tcp, receives, session, .. } = &mut *self.toe;
+        let Toe { link, receives, session, .. } = &mut *self.toe;
+        let tcp = link.tcp_mut();
         if let Some(session) = session {
             let mut inbox =
                 iscsi::Inbox { there: &there, responder: &mut responder, receives, session };
@@ -204,22 +209,23 @@ impl<H: Host> ToeTurn<'_, H> {
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
-        let joins = self.network.joins() && self.toe.ends.path.vlan.is_none();
+        let joins = self.network.joins() && self.toe.link.ends().path.vlan.is_none();
+        self.toe.link.mark_used();
         let mut joiner = Joiner::new(joins);
-        let (network, to, slice) = (self.network, self.toe.ends.next_hop(), self.slice);
+        let (network, to, slice) = (self.network, self.toe.link.ends().next_hop(), self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
-        let Toe { ends, outbox, .. } = &mut *self.toe;
-        outbox.extend(joiner.finish(&ends.path, &mut ends.id));
+        self.toe.link.queue(|path, id| joiner.finish(path, id));
         next
     }
 
     /// Adds the next segment to a frame.
     fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Transmit> {
-        let most = usize::from(self.toe.ends.mss);
-        let Toe { tcp, ends, outbox, sends, outstanding, session, .. } = &mut *self.toe;
+        let most = usize::from(self.toe.link.ends().mss);
+        let Toe { link, sends, session, .. } = &mut *self.toe;
         if !joiner.has_room(most) {
-            outbox.extend(joiner.finish(&ends.path, &mut ends.id));
+            link.queue(|path, id| joiner.finish(path, id));
         }
+        let (tcp, outstanding) = link.io();
         let core = self.network.core();
         let (qp, slice, space) = (self.qp, self.slice, joiner.space(most));
         let sent = match session {
@@ -233,7 +239,7 @@ impl<H: Host> ToeTurn<'_, H> {
                 tcp.transmit(now, &mut source, space)?
             }
         };
-        outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));
+        link.queue(|path, id| joiner.add(&sent, path, id));
         Some(sent)
     }
 
@@ -242,18 +248,19 @@ impl<H: Host> ToeTurn<'_, H> {
     pub(super) fn complete(&mut self) -> Option<Turn> {
         let una = self.free_acknowledged();
         while let Some(index) = self.toe.sends.pop_acknowledged(una) {
-            self.toe.outstanding.end(index.into(), End::Done);
+            self.toe.link.outstanding_mut().end(index.into(), End::Done);
         }
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        ended::complete(&here, self.qp, &mut self.toe.outstanding)
+        ended::complete(&here, self.qp, self.toe.link.outstanding_mut())
     }
 
     /// Frees the PDUs that the target has acknowledged, and so makes room for further answers.
     /// Returns the position of the first byte that is not acknowledged.
     fn free_acknowledged(&mut self) -> StreamPos {
-        let una = self.toe.tcp.acknowledged();
-        let Toe { session, outstanding, .. } = &mut *self.toe;
+        let una = self.toe.link.tcp().acknowledged();
+        let Toe { session, link, .. } = &mut *self.toe;
         if let Some(session) = session {
+            let outstanding = link.outstanding_mut();
             session
                 .outgoing
                 .drop_acknowledged(una, |index| outstanding.end(index.into(), End::Done));

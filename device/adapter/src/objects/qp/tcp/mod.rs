@@ -1,0 +1,3 @@
+//! The TCP connections of QPs.
+
+pub mod link;
