@@ -44,6 +44,7 @@ use crate::objects::claims::Tuple;
 use crate::objects::qp::ends::Ends;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::streaming::{Streaming, Takeover};
+use crate::objects::qp::tcp::link::Link;
 use crate::objects::qp::{Path, Qp};
 use crate::vlans::{NotMember, Vlans};
 
@@ -138,7 +139,7 @@ pub(super) fn move_connection<H: Host>(
     };
     let qp = from.map_or(qp, |from| from.qp);
     let tag = match &qp.requester.lock().path {
-        Path::Stream(streaming) => streaming.ends.path.vlan,
+        Path::Stream(streaming) => streaming.link.ends().path.vlan,
         Path::Toe(toe) => toe.link.ends().path.vlan,
         _ => None,
     };
@@ -151,7 +152,9 @@ pub(super) fn move_connection<H: Host>(
     let mut requester = qp.requester.lock();
     let copied_from = requester.config.route.map(|route| route.from);
     let ends = match &mut requester.path {
-        Path::Stream(streaming) if streaming.life.stage() != Stage::Gone => &mut streaming.ends,
+        Path::Stream(streaming) if streaming.link.life().stage() != Stage::Gone => {
+            streaming.link.ends_mut()
+        }
         Path::Toe(toe) if toe.link.life().stage() != Stage::Gone => toe.link.ends_mut(),
         _ => return Err(Status::BadState.into()),
     };
@@ -233,8 +236,8 @@ fn streaming<H: Host>(
     };
     let stream = stream(role, config, connection)?;
     let memory = &adapter.objects.claims.memory;
-    let takeover = Takeover { now, role, tcp, stream, ends, memory };
-    Ok(Streaming::new(takeover, &qp.sq))
+    let link = Link::new(tcp, ends, &qp.sq, memory);
+    Ok(Streaming::new(Takeover { now, role, link, stream, memory }))
 }
 
 /// Returns the stream. Its first bytes are the request of an initiator, or the reply of a responder

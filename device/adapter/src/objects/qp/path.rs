@@ -41,7 +41,7 @@ impl<H: Host> Path<H> {
         match self {
             Self::Memory | Self::Promised(_) | Self::Iscsi(_) => None,
             Self::Packets(sender) => Some(&mut sender.outstanding),
-            Self::Stream(streaming) => Some(&mut streaming.outstanding),
+            Self::Stream(streaming) => Some(streaming.link.outstanding_mut()),
             Self::Toe(toe) => Some(toe.link.outstanding_mut()),
         }
     }
@@ -57,7 +57,7 @@ impl<H: Host> Path<H> {
     pub fn end(&mut self) {
         match self {
             Self::Memory | Self::Packets(_) | Self::Iscsi(_) => {}
-            Self::Stream(streaming) => streaming.life.end(Ending::Local),
+            Self::Stream(streaming) => streaming.link.life_mut().end(Ending::Local),
             Self::Toe(toe) => toe.link.life_mut().end(Ending::Local),
             Self::Promised(promise) => promise.refuse(),
         }
@@ -68,7 +68,7 @@ impl<H: Host> Path<H> {
     pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
         match self {
             Self::Memory | Self::Packets(_) | Self::Iscsi(_) => None,
-            Self::Stream(streaming) => streaming.hang_up(now),
+            Self::Stream(streaming) => streaming.link.hang_up(now),
             Self::Toe(toe) => {
                 break_promise(toe.switch.take(), Ending::Local);
                 toe.link.hang_up(now)

@@ -11,20 +11,15 @@ use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
 use vrnic_packet::{Mtu, Nanos};
-use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::Path;
-use vrnic_tcp::{Budget, Connection, Share};
+use vrnic_tcp::{Budget, Connection};
 
-use super::SendRing;
-use super::ends::Ends;
 use super::handed::Moves;
-use super::lifecycle::Lifecycle;
-use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::peer::WeakPeer;
 use super::route::Route;
 use super::switched::Switched;
+use super::tcp::link::Link;
 use super::waits::Waits;
-use crate::ethernet::Frame;
 use crate::host::Host;
 
 /// Time limit for the peer's reply, and for the first message of an initiator.
@@ -45,9 +40,6 @@ const COPIED_SEGMENTS: usize = 2;
 
 /// Time between two probes of a peer that accepts no copied message.
 const PROBE_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Time for which a connection without work keeps its buffers.
-const LINGER: Duration = Duration::from_millis(10);
 
 /// Times from the opening of a connection to the nudges of a peer that has sent nothing.
 const NUDGE_TIMES: [Duration; 3] =
@@ -89,24 +81,14 @@ pub struct StreamReceiver {
 /// The connection of a QP.
 #[derive(Debug)]
 pub struct Streaming<H: Host> {
-    /// The TCP engine.
-    pub tcp: Connection,
+    /// The connection below the messages.
+    pub link: Link<H>,
     /// The stream of messages.
     pub stream: Stream,
     /// The bytes that the connection has carried before its messages.
     pub switched: Switched,
-    /// The addresses of both ends.
-    pub ends: Ends<H>,
-    /// The outstanding work requests.
-    pub outstanding: Outstanding,
     /// The bytes that the host moves for the connection.
     pub moves: Moves,
-    /// Frames that are sent at the end of the turn.
-    pub outbox: Vec<Frame>,
-    /// True if there were turns since the connection was idle.
-    used: bool,
-    /// Its stages, as reported to the driver.
-    pub life: Lifecycle,
     /// The time by which it must be open.
     open_by: Nanos,
     /// The time by which it must be closed, if the driver has asked for that.
@@ -125,14 +107,10 @@ pub struct Streaming<H: Host> {
     pub pair_by: Option<Nanos>,
     /// True if TCP has no work until a frame arrives, because the ends are paired.
     pub dormant: bool,
-    /// The time at which the buffers are given back, if the connection has no work.
-    idle_at: Option<Nanos>,
-    /// The share of the memory for connections that the outstanding work requests may take.
-    share: Share,
     /// The time of the next probe of a peer that accepts no copied message, if it has refused one.
     probe_at: Option<Nanos>,
-    /// The counts that have been added to the adapter's counters.
-    counted: Counted,
+    /// The number of messages with a wrong CRC that has been added to the adapter's counter.
+    crc_errors: u64,
 }
 
 /// The nudges of a peer.
@@ -144,30 +122,17 @@ struct Nudges {
     count: usize,
 }
 
-/// Events of a connection that the adapter counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Segments that were retransmitted.
-    pub resent: u64,
-    /// Retransmission time-outs.
-    pub timeouts: u64,
-    /// Messages with a wrong CRC.
-    pub crc_errors: u64,
-}
-
-/// TCP and the messages of a connection, and the time at which the adapter takes it over.
+/// A connection and its messages, and the time at which the adapter takes it over.
 #[derive(Debug)]
 pub(crate) struct Takeover<'a, H: Host> {
     /// The time.
     pub now: Nanos,
     /// The role of this end.
     pub role: Role,
-    /// TCP.
-    pub tcp: Connection,
+    /// The connection.
+    pub link: Link<H>,
     /// The messages.
     pub stream: Stream,
-    /// The addresses of both ends.
-    pub ends: Ends<H>,
     /// The memory for the buffers of all connections of the adapter.
     pub memory: &'a Arc<Budget>,
 }
@@ -175,37 +140,25 @@ pub(crate) struct Takeover<'a, H: Host> {
 impl<H: Host> Streaming<H> {
     /// Creates the connection of a QP.
     #[must_use]
-    pub(crate) fn new(mut takeover: Takeover<'_, H>, queue: &SendRing) -> Self {
-        takeover.tcp.use_budget(takeover.memory);
-        Self::with_budget(takeover, queue)
-    }
-
-    /// Creates the connection of a QP whose TCP takes its memory from that of all connections.
-    fn with_budget(takeover: Takeover<'_, H>, queue: &SendRing) -> Self {
-        let Takeover { now, role, tcp, mut stream, ends, memory } = takeover;
+    pub(crate) fn new(takeover: Takeover<'_, H>) -> Self {
+        let Takeover { now, role, link, mut stream, memory } = takeover;
         stream.use_budget(memory);
-        let share = Share::of(memory);
         // Every adapter asks for a first message of the initiator, so this peer is none. It may
         // hold acknowledgements back.
         if matches!(role, Role::Responder)
             && stream.agreement().is_some_and(|it| it.first.is_none())
         {
-            complete_early(&tcp, &mut stream);
+            complete_early(link.tcp(), &mut stream);
         }
         let opening = match role {
             Role::Initiator => REPLY_TIMEOUT,
             Role::Responder | Role::Stream => FIRST_MESSAGE_TIMEOUT,
         };
         Self {
-            tcp,
+            link,
             stream,
             switched: Switched::default(),
-            ends,
-            outstanding: Outstanding::new(queue),
             moves: Moves::default(),
-            outbox: Vec::new(),
-            used: false,
-            life: Lifecycle::default(),
             open_by: now.plus(opening),
             close_by: None,
             end_by: None,
@@ -215,99 +168,61 @@ impl<H: Host> Streaming<H> {
             pairing: Pairing::Undecided,
             pair_by: None,
             dormant: false,
-            idle_at: None,
-            share,
             probe_at: None,
-            counted: Counted::default(),
+            crc_errors: 0,
         }
     }
 
     /// Creates the connection of a QP on which bytes have been carried before. Messages always
     /// travel in it: another QP of this daemon may not have come so far.
     #[must_use]
-    pub(crate) fn continuing(
-        takeover: Takeover<'_, H>,
-        switched: Switched,
-        queue: &SendRing,
-    ) -> Self {
-        Self { switched, pairing: Pairing::Apart, ..Self::with_budget(takeover, queue) }
+    pub(crate) fn continuing(takeover: Takeover<'_, H>, switched: Switched) -> Self {
+        Self { switched, pairing: Pairing::Apart, ..Self::new(takeover) }
     }
 
     /// Makes FPDUs as long as a segment is now. The path may carry less than before, or as much as
     /// at first again.
     pub fn fit_path(&mut self) {
-        self.stream.set_emss(u32::try_from(self.tcp.mss()).unwrap_or(u32::MAX));
+        self.stream.set_emss(u32::try_from(self.link.tcp().mss()).unwrap_or(u32::MAX));
     }
 
-    /// Records that there was a turn, so that [`Self::idle`] has buffers to give back.
-    pub const fn mark_used(&mut self) {
-        self.used = true;
-    }
-
-    /// Returns whether another work request may be taken. More than a few at a time need a part of
-    /// the memory for connections.
+    /// Returns whether another work request may be taken.
     pub fn has_room(&mut self) -> bool {
-        let below_min = self.outstanding.len() < OUTSTANDING_MIN;
-        let work = self.outstanding.max_bytes() + MESSAGES;
-        self.outstanding.has_room() && (below_min || self.share.grow(work))
+        self.link.has_room(MESSAGES)
     }
 
     /// Gives the memory of buffers back if the connection has had no work for some time, or at once
     /// if it will not have any (`now` is `None`). Returns the time at which that time is over.
     pub fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
-        if !self.used {
-            return None;
-        }
-        if let Some(now) = now {
-            let at = *self.idle_at.get_or_insert(now.plus(LINGER));
-            if at > now {
-                return Some(at);
-            }
-        }
-        self.busy();
-        self.tcp.shrink();
-        self.stream.shrink();
-        self.outstanding.shrink();
-        if self.outstanding.is_empty() {
-            self.share.give_all_back();
-        }
-        self.outbox = Vec::new();
-        self.used = false;
-        None
+        self.link.idle(now, |_| self.stream.shrink())
     }
 
     /// Returns the number of bytes of memory that it keeps while it has no work, apart from its own
     /// fixed size. They are counted in the memory for connections.
     #[must_use]
     pub const fn kept(&self) -> usize {
-        self.tcp.kept() + self.stream.kept() + self.switched.kept()
+        self.link.tcp().kept() + self.stream.kept() + self.switched.kept()
     }
 
     /// Completes short messages without their acknowledgement from now on, if the peer holds
     /// acknowledgements back.
     pub fn watch_acknowledgements(&mut self) {
-        if self.tcp.delays_acknowledgements() {
-            complete_early(&self.tcp, &mut self.stream);
+        if self.link.tcp().delays_acknowledgements() {
+            complete_early(self.link.tcp(), &mut self.stream);
         }
-    }
-
-    /// Records that the connection has work.
-    pub const fn busy(&mut self) {
-        self.idle_at = None;
     }
 
     /// Returns the state of the connection.
     #[must_use]
     pub fn status(&self) -> ConnectionStatus {
-        self.life.status(&self.stream)
+        self.link.life().status(&self.stream)
     }
 
     /// Returns the time by which the connection must open, close or end, if the QP is in this
     /// state.
     pub fn limit(&mut self, state: State, now: Nanos) -> Option<Nanos> {
-        let ended = matches!(self.tcp.state(), TcpState::TimeWait | TcpState::Closed);
-        match (state, self.life.stage()) {
-            _ if ended => None,
+        match (state, self.link.life().stage()) {
+            _ if self.link.has_ended() => None,
             (State::Err, _) => Some(*self.end_by.get_or_insert(now.plus(END_TIMEOUT))),
             (State::Sqd, _) => Some(*self.close_by.get_or_insert(now.plus(CLOSE_TIMEOUT))),
             (_, Stage::Opening) => Some(self.open_by),
@@ -320,7 +235,7 @@ impl<H: Host> Streaming<H> {
     /// connection until another one arrives (`siw_cm.c`, `siw_accept`).
     pub fn nudge(&mut self, now: Nanos) -> Option<Nanos> {
         let nudges = self.nudges.as_mut()?;
-        if self.life.stage() != Stage::Open || self.stream.counters().fpdus_received > 0 {
+        if self.link.life().stage() != Stage::Open || self.stream.counters().fpdus_received > 0 {
             return None;
         }
         let since = *nudges.since.get_or_insert(now);
@@ -336,13 +251,13 @@ impl<H: Host> Streaming<H> {
     /// memory.
     pub const fn needs_no_probes(&mut self) {
         self.nudges = None;
-        self.tcp.stop_keepalive();
+        self.link.tcp_mut().stop_keepalive();
     }
 
     /// Returns the largest path MTU for which a segment has room.
     #[must_use]
     pub fn path_mtu(&self) -> Mtu {
-        Mtu::within(self.ends.mss.into())
+        Mtu::within(self.link.ends().mss.into())
     }
 
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
@@ -368,47 +283,23 @@ impl<H: Host> Streaming<H> {
             return false;
         }
         self.probe_at = Some(next);
-        let quiet = self.stream.has_sent_all() && self.tcp.acknowledged() == self.tcp.sent();
+        let tcp = self.link.tcp();
+        let quiet = self.stream.has_sent_all() && tcp.acknowledged() == tcp.sent();
         quiet && self.stream.nudge()
     }
 
-    /// Returns the counts since the last call.
-    pub fn count(&mut self) -> Counted {
-        let vrnic_tcp::connection::Counters { send, .. } = self.tcp.counters();
-        let crc_errors = self.stream.counters().crc_errors;
-        let now = Counted { resent: send.resent, timeouts: send.timeouts, crc_errors };
-        let before = std::mem::replace(&mut self.counted, now);
-        Counted {
-            resent: now.resent.wrapping_sub(before.resent),
-            timeouts: now.timeouts.wrapping_sub(before.timeouts),
-            crc_errors: now.crc_errors.wrapping_sub(before.crc_errors),
-        }
+    /// Returns the number of messages with a wrong CRC since the last call.
+    pub const fn count_crc_errors(&mut self) -> u64 {
+        let now = self.stream.counters().crc_errors;
+        now.wrapping_sub(std::mem::replace(&mut self.crc_errors, now))
     }
 
     /// Returns the route of the messages that are copied.
     pub(crate) fn route(&self) -> Option<Route> {
-        let Path { from, to, vlan, source, destination, .. } = self.ends.path;
+        let Path { from, to, vlan, source, destination, .. } = self.link.ends().path;
         let addresses = Addresses::new(source.ip(), destination.ip())?;
         let vlan = vlan.and_then(vlan_of).unwrap_or(NO_VLAN);
         Some(Route { from, to, addresses, vlan })
-    }
-
-    /// Handles the end of TCP. Further frames go to the guest's network card.
-    pub fn gone(&mut self) {
-        self.life.gone();
-        self.ends.leave_frames();
-    }
-
-    /// Gives up the MACs of a connection whose TCP has ended, when its last frame has been sent.
-    pub fn leave_addresses(&mut self) {
-        if self.life.stage() == Stage::Gone {
-            self.ends.leave_addresses();
-        }
-    }
-
-    /// Ends TCP at once. Returns the frame that resets the peer's end, if that is still open.
-    pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
-        self.ends.hang_up(&mut self.tcp, now)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections that carry bytes first, and then RDMA messages of another QP.
 
-use vrnic_abi::admin::{self, StartRdma, command};
+use vrnic_abi::admin::{self, Counter, StartRdma, command};
 use vrnic_abi::connection::{Ending, RECEIVED_MAX, Received, Stage, StartFlags};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -150,6 +150,34 @@ fn a_connection_goes_on_with_messages() {
         });
         assert_eq!(ending(&b.rdma), Ending::Graceful);
     }
+}
+
+/// What TCP has counted before messages begin is not counted again.
+#[test]
+fn segments_that_were_sent_again_are_counted_once() {
+    let cable = cable(5, Faults::default());
+    let (mut a, mut b) = sides(&cable, false);
+    b.bytes.post_recv(1, &[b.bytes.sge(0, 8)]);
+    cable.links[0].borrow_mut().rule(|_| Fate::Drop);
+    send(&mut a.bytes, 0, 8);
+    pass(&cable, 3000 * MS);
+    cable.links[0].borrow_mut().rule(|_| Fate::Pass);
+    assert_eq!(received(&cable, &mut b.bytes), 8);
+    assert_eq!(sent(&cable, &mut a.bytes), Status::Success);
+    let count = || {
+        let stats = cable.ga.adapter.stats();
+        (stats.get(Counter::TcpRetransSegs), stats.get(Counter::TcpTimeouts))
+    };
+    let before = count();
+    assert!(before.0 > 0 && before.1 > 0, "{before:?}");
+    for side in [&mut a, &mut b] {
+        side.start().expect("START_RDMA");
+        side.post_first();
+    }
+    a.opened(&cable);
+    b.opened(&cable);
+    exchange(&cable, &mut a, &mut b, 1);
+    assert_eq!(count(), before);
 }
 
 /// Lets `a` begin, and `b` not yet. Returns the ends, and the data of the two messages that `a` has

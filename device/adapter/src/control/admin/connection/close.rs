@@ -7,7 +7,6 @@ use vrnic_abi::admin::{CloseConnection, CloseResult, Status};
 use vrnic_abi::connection::{Closed, Closing, Stage};
 use vrnic_abi::qp::State;
 use vrnic_iwarp::stream::Rest;
-use vrnic_tcp::connection::State as TcpState;
 
 use super::super::modify::reset;
 use super::{Outcome, bad};
@@ -68,9 +67,8 @@ fn abort<H: Host>(adapter: &Adapter<H>, qp: &Arc<Qp<H>>) -> Outcome<Closed> {
 /// segments any more.
 fn release<H: Host>(qp: &Qp<H>) -> Outcome<Closed> {
     let mut requester = qp.requester.lock();
-    let over = |state| matches!(state, TcpState::TimeWait | TcpState::Closed);
     match &mut requester.path {
-        Path::Stream(streaming) if over(streaming.tcp.state()) => streaming.gone(),
+        Path::Stream(streaming) if streaming.link.has_ended() => streaming.link.gone(),
         Path::Toe(toe) if toe.link.has_ended() => toe.link.gone(),
         Path::Stream(_) | Path::Toe(_) => return Ok(Closed::Pending),
         _ => return Err(Status::BadState.into()),
@@ -88,7 +86,9 @@ fn idle<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>, give_up: bool) -> O
     let ci = qp.responder.lock().ci;
     let receives = qp.rq.is_some() && host.bar_load32(qp.doorbell.rq_pi()) != ci;
     let (stage, outstanding, rest) = match &requester.path {
-        Path::Stream(it) => (it.life.stage(), &it.outstanding, it.stream.rest(give_up)),
+        Path::Stream(it) => {
+            (it.link.life().stage(), it.link.outstanding(), it.stream.rest(give_up))
+        }
         Path::Toe(it) => (it.link.life().stage(), it.link.outstanding(), Rest::Reached),
         _ => return Err(Status::BadState.into()),
     };

@@ -27,12 +27,13 @@ pub(crate) fn arrive<H: Host>(
     let mut requester = qp.requester.lock();
     let asker = requester.asker();
     let Path::Stream(streaming) = &mut requester.path else { return None };
-    if !segments::are_for(network, &streaming.ends, &parsed, frame.count()) {
+    if !segments::are_for(network, streaming.link.ends(), &parsed, frame.count()) {
         return None;
     }
     streaming.dormant = false;
     let now = network.core().host().now();
-    let Streaming { tcp, stream, switched, outstanding, moves, .. } = &mut **streaming;
+    let Streaming { link, stream, switched, moves, .. } = &mut **streaming;
+    let (tcp, outstanding) = link.io();
     'received: {
         let mut responder = qp.responder.lock();
         let responder = &mut *responder;
@@ -62,8 +63,8 @@ pub(crate) fn too_long<H: Host>(
     let mut requester = qp.requester.lock();
     let Path::Stream(streaming) = &mut requester.path else { return None };
     let now = network.core().host().now();
-    if !streaming.ends.is_between(&tuple_of(&notice))
-        || !streaming.tcp.too_long(now, notice.seq, notice.mss)
+    if !streaming.link.ends().is_between(&tuple_of(&notice))
+        || !streaming.link.tcp_mut().too_long(now, notice.seq, notice.mss)
     {
         return None;
     }

@@ -20,7 +20,7 @@ impl<H: Host> Sending<'_, H> {
     pub(super) fn limit(&mut self, now: Nanos) -> Option<Nanos> {
         let limit = self.streaming.limit(self.qp.state(), now)?;
         if limit <= now {
-            self.streaming.life.end(Ending::TimedOut);
+            self.streaming.link.life_mut().end(Ending::TimedOut);
             self.streaming.stream.happened(Happening::TimeOut);
             self.exchange();
         }
@@ -37,7 +37,7 @@ impl<H: Host> Sending<'_, H> {
         self.streaming.leaves = true;
         self.streaming.stream.disconnect(Want::Graceful);
         self.part();
-        if self.streaming.outstanding.is_empty() {
+        if self.streaming.link.outstanding().is_empty() {
             let _idle = drained(core, self.qp, self.requester);
         }
     }
@@ -56,7 +56,7 @@ impl<H: Host> Sending<'_, H> {
         let is_reported = matches!(self.streaming.pairing, Pairing::Refused);
         let runs = !is_reported
             && matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
-        if runs || self.streaming.life.ending() == Ending::Local {
+        if runs || self.streaming.link.life().ending() == Ending::Local {
             self.streaming.stream.disconnect(Want::Abortive);
         }
         let limit = self.limit(now);
@@ -65,18 +65,18 @@ impl<H: Host> Sending<'_, H> {
         self.exchange();
         // Each pass completes one request that has failed.
         for _ in 0..OUTSTANDING {
-            if self.report().is_none() || self.streaming.outstanding.is_empty() {
+            if self.report().is_none() || self.streaming.link.outstanding().is_empty() {
                 break;
             }
         }
-        if sent.is_none() && self.streaming.tcp.state() == TcpState::Closed {
-            self.streaming.gone();
+        if sent.is_none() && self.streaming.link.tcp().state() == TcpState::Closed {
+            self.streaming.link.gone();
         }
-        let over = self.streaming.life.stage() == Stage::Gone;
-        let deadline = self.streaming.tcp.deadline();
+        let over = self.streaming.link.life().stage() == Stage::Gone;
+        let deadline = self.streaming.link.tcp().deadline();
         let next = [sent, deadline, limit].into_iter().flatten().min().filter(|_| !over);
         match next {
-            Some(at) if self.streaming.outstanding.is_empty() => Turn::FailedUntil(at),
+            Some(at) if self.streaming.link.outstanding().is_empty() => Turn::FailedUntil(at),
             Some(at) => Turn::Wait(at),
             None => Turn::Failed,
         }
@@ -87,7 +87,7 @@ impl<H: Host> Sending<'_, H> {
         let core = self.network.core();
         let mut failed = false;
         while let Some(event) = self.streaming.stream.next_event() {
-            self.streaming.life.follow(&event, self.streaming.stream.state());
+            self.streaming.link.life_mut().follow(&event, self.streaming.stream.state());
             match event {
                 Event::Established(_) => continue,
                 Event::TerminateSent(_) => {

@@ -88,7 +88,9 @@ impl<H: Host> Sending<'_, H> {
         if matches!(self.streaming.pairing, Pairing::Undecided) {
             match self.decide() {
                 Some(pairing) => self.streaming.pairing = pairing,
-                None if self.streaming.life.stage() == Stage::Opening => return Way::Later(None),
+                None if self.streaming.link.life().stage() == Stage::Opening => {
+                    return Way::Later(None);
+                }
                 None => {
                     let until = now.plus(PAIR_TIMEOUT);
                     let until = *self.streaming.pair_by.get_or_insert(until);
@@ -113,8 +115,8 @@ impl<H: Host> Sending<'_, H> {
 
     /// Decides whether the two ends are paired. Returns `None` if that cannot be known yet.
     fn decide(&mut self) -> Option<Pairing<H>> {
-        let (fabric, to) = (self.network.fabric, self.streaming.ends.next_hop());
-        let open = match self.streaming.life.stage() {
+        let (fabric, to) = (self.network.fabric, self.streaming.link.ends().next_hop());
+        let open = match self.streaming.link.life().stage() {
             Stage::Opening => false,
             Stage::Open => true,
             _ => return Some(Pairing::Apart),
@@ -135,11 +137,12 @@ impl<H: Host> Sending<'_, H> {
         if decided || !self.is_other_end(&peer, other) {
             return Some(Pairing::Apart);
         }
-        let drained = self.streaming.outstanding.is_empty() && self.requester.current.is_none();
-        let [sent, _] = self.streaming.tcp.numbers();
-        let [_, received] = other.tcp.numbers();
+        let drained =
+            self.streaming.link.outstanding().is_empty() && self.requester.current.is_none();
+        let [sent, _] = self.streaming.link.tcp().numbers();
+        let [_, received] = other.link.tcp().numbers();
         let quiet = drained && self.streaming.stream.has_sent_all() && sent == received;
-        if other.life.stage() == Stage::Opening || !quiet {
+        if other.link.life().stage() == Stage::Opening || !quiet {
             return None;
         }
         let ird = other.stream.agreement().map_or(0, |agreed| agreed.ird);
@@ -152,8 +155,8 @@ impl<H: Host> Sending<'_, H> {
 
     /// Returns the QP of this daemon that has the other end of the connection.
     fn other_end(&self) -> Option<Peer<H>> {
-        let TcpPath { source, destination, .. } = self.streaming.ends.path;
-        let to = self.streaming.ends.next_hop();
+        let TcpPath { source, destination, .. } = self.streaming.link.ends().path;
+        let to = self.streaming.link.ends().next_hop();
         let station = self.network.fabric.station(to)?;
         let vlan = to.vlan;
         let tuple = Tuple { vlan, local: destination, remote: source };
@@ -164,15 +167,15 @@ impl<H: Host> Sending<'_, H> {
 
     /// Returns whether `other` is the other end of the same connection.
     fn is_other_end(&self, peer: &Peer<H>, other: &Streaming<H>) -> bool {
-        let (own, theirs) = (&self.streaming.ends.path, &other.ends.path);
+        let (own, theirs) = (&self.streaming.link.ends().path, &other.link.ends().path);
         let runs = |streaming: &Streaming<H>| {
-            streaming.tcp.state() == TcpState::Established
+            streaming.link.tcp().state() == TcpState::Established
                 && matches!(streaming.stream.state(), StreamState::Starting | StreamState::Rts)
         };
         (theirs.source, theirs.destination) == (own.destination, own.source)
             && (theirs.to, theirs.from) == (own.from, own.to)
             && peer.qp.state() == State::Rts
-            && other.life.stage() as u8 <= Stage::Open as u8
+            && other.link.life().stage() as u8 <= Stage::Open as u8
             && runs(self.streaming)
             && runs(other)
     }
@@ -180,7 +183,7 @@ impl<H: Host> Sending<'_, H> {
     /// Makes the messages of this end go to the memory of the other one, which accepts as many
     /// READs and atomics as it has agreed to.
     fn pair(&mut self, peer: &Peer<H>, psn: Psn, ird: u16) {
-        let (path, route) = (self.streaming.ends.path, self.streaming.route());
+        let (path, route) = (self.streaming.link.ends().path, self.streaming.route());
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         let reads = few(ird);
         {
@@ -227,7 +230,7 @@ impl<H: Host> Sending<'_, H> {
     /// Passes the message in progress to the stream if the peer has closed, so that it is
     /// outstanding at the end of the stream.
     pub(super) fn hand_back(&mut self) {
-        let closed = self.streaming.tcp.state() == TcpState::CloseWait;
+        let closed = self.streaming.link.tcp().state() == TcpState::CloseWait;
         let sends = |send: &SendWqe| !send.is_local() && send.opcode != Opcode::RegMr;
         if !closed || !self.streaming.pairing.is_paired() {
             return;

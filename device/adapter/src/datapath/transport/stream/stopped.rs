@@ -38,9 +38,10 @@ impl<H: Host> Sending<'_, H> {
         if sent.is_none() && self.streaming.stream.waits_for_turn() {
             return Turn::More;
         }
-        let (deadline, probe) = (self.streaming.tcp.deadline(), self.streaming.tcp.keepalive());
+        let (deadline, probe) =
+            (self.streaming.link.tcp().deadline(), self.streaming.link.tcp().keepalive());
         let next = [sent, deadline, probe, limit, look].into_iter().flatten().min();
-        match (next, self.streaming.outstanding.is_empty()) {
+        match (next, self.streaming.link.outstanding().is_empty()) {
             (Some(at), true) => Turn::FailedUntil(at),
             (None, true) => Turn::Failed,
             (Some(at), false) => Turn::Wait(at),

@@ -35,11 +35,11 @@ impl<H: Host> Protocol<H> for Sending<'_, H> {
             State::Sqd => !self.streaming.leaves,
             _ => false,
         };
-        sends && !self.streaming.outstanding.has_failed() && self.streaming.has_room()
+        sends && !self.streaming.link.outstanding().has_failed() && self.streaming.has_room()
     }
 
     fn queue(&mut self) -> Queue<'_, H> {
-        let outstanding = &mut self.streaming.outstanding;
+        let outstanding = self.streaming.link.outstanding_mut();
         Queue { qp: self.qp, requester: self.requester, outstanding }
     }
 
@@ -55,7 +55,7 @@ impl<H: Host> Protocol<H> for Sending<'_, H> {
                     let end = Some(End::Failed(denied.into()));
                     let opcode = send.completed();
                     let posted = Posted { send: *send, opcode, command: None, end };
-                    self.streaming.outstanding.post(posted, raw);
+                    self.streaming.link.outstanding_mut().post(posted, raw);
                     return false;
                 }
             }
@@ -114,7 +114,7 @@ impl<H: Host> Sending<'_, H> {
             }
         }
         let is_refused = posted.end.is_some();
-        self.streaming.outstanding.post(posted, raw);
+        self.streaming.link.outstanding_mut().post(posted, raw);
         if is_refused {
             return false;
         }
@@ -123,7 +123,7 @@ impl<H: Host> Sending<'_, H> {
         let pushed = request.is_some_and(|request| stream.push(request).is_ok());
         if !pushed {
             let end = End::Failed(Status::LocQpOpErr.into());
-            self.streaming.outstanding.end(send.index.into(), end);
+            self.streaming.link.outstanding_mut().end(send.index.into(), end);
         }
         pushed
     }

@@ -10,7 +10,7 @@ use vrnic_iwarp::Stream;
 use vrnic_iwarp::rdmap::work::Outcome;
 use vrnic_iwarp::stream::close::{Happening, Order};
 use vrnic_packet::Nanos;
-use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, State as TcpState, Transmit};
+use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, Transmit};
 use vrnic_tcp::{Connection, Sink};
 
 use super::memory::Reach;
@@ -29,8 +29,9 @@ use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
 use crate::objects::core::Core;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::streaming::{Counted, Streaming};
+use crate::objects::qp::streaming::Streaming;
 use crate::objects::qp::switched::Switched;
+use crate::objects::qp::tcp::link::Counted;
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -51,8 +52,8 @@ pub(crate) fn run<H: Host>(
     let mut sending = Sending { network, qp, requester, streaming: &mut streaming, slice };
     let turn = sending.run(batch);
     let core = network.core();
-    network.send_off(qp.qpn, &mut streaming.outbox, slice);
-    streaming.leave_addresses();
+    network.send_off(qp.qpn, streaming.link.outbox(), slice);
+    streaming.link.leave_addresses();
     let turn = rest(core, &mut streaming, turn);
     streaming.dormant = streaming.pairing.is_paired() && turn == Turn::Idle;
     requester.path = Path::Stream(streaming);
@@ -62,11 +63,11 @@ pub(crate) fn run<H: Host>(
 /// Lets a connection without work give its buffers back, and then wait for the time of a probe.
 /// Returns what is left of the turn.
 fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming<H>, turn: Turn) -> Turn {
-    let ended = matches!(streaming.tcp.state(), TcpState::TimeWait | TcpState::Closed);
+    let ended = streaming.link.has_ended();
     match turn {
         Turn::Idle => {
             let now = (!streaming.pairing.is_paired() && !ended).then(|| core.host().now());
-            let next = streaming.idle(now).or_else(|| streaming.tcp.keepalive());
+            let next = streaming.idle(now).or_else(|| streaming.link.tcp().keepalive());
             next.map_or(Turn::Idle, Turn::Wait)
         }
         _ if ended => {
@@ -74,8 +75,8 @@ fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming<H>, turn: Turn) -> Tu
             turn
         }
         _ => {
-            streaming.busy();
-            match (turn, streaming.tcp.keepalive()) {
+            streaming.link.busy();
+            match (turn, streaming.link.tcp().keepalive()) {
                 (Turn::Wait(at), Some(probe)) => Turn::Wait(at.min(probe)),
                 (turn, _) => turn,
             }
@@ -120,7 +121,7 @@ impl<H: Host> Sending<'_, H> {
             State::Err => self.finish(),
             _ => return Turn::Idle,
         };
-        if self.streaming.life.take_change() {
+        if self.streaming.link.life_mut().take_change() {
             self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
         self.count();
@@ -129,14 +130,15 @@ impl<H: Host> Sending<'_, H> {
 
     /// Adds the counts of the turn to the counters of the adapter.
     fn count(&mut self) {
-        let counted = self.streaming.count();
-        if counted == Counted::default() {
+        let (counted, crc_errors) =
+            (self.streaming.link.count(), self.streaming.count_crc_errors());
+        if counted == Counted::default() && crc_errors == 0 {
             return;
         }
         let stats = self.network.core().stats();
         stats.add(Counter::TcpRetransSegs, counted.resent);
         stats.add(Counter::TcpTimeouts, counted.timeouts);
-        stats.add(Counter::MpaCrcErrors, counted.crc_errors);
+        stats.add(Counter::MpaCrcErrors, crc_errors);
     }
 
     /// Runs a turn of a QP that may send.
@@ -159,7 +161,7 @@ impl<H: Host> Sending<'_, H> {
             Some(Next::More) => more = true,
             Some(Next::Readers(index)) => {
                 self.network.core().wait_for_readers(self.slice);
-                self.streaming.outstanding.end(index.into(), End::Done);
+                self.streaming.link.outstanding_mut().end(index.into(), End::Done);
                 more = true;
             }
             None => return self.failed(),
@@ -180,11 +182,11 @@ impl<H: Host> Sending<'_, H> {
         // A work request that waited for all before it may continue now.
         let held = self.qp.held.load(Ordering::Relaxed) || self.requester.not_before.is_some();
         let waits = self.requester.current.is_some() && matches!(way, Way::Tcp) && !held;
-        more |= waits && self.streaming.outstanding.is_empty();
+        more |= waits && self.streaming.link.outstanding().is_empty();
         if sent.is_none() && more {
             return Turn::More;
         }
-        let deadline = self.streaming.tcp.deadline();
+        let deadline = self.streaming.link.tcp().deadline();
         let next = [sent, deadline, look, limit, nudge, wait];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
@@ -192,7 +194,7 @@ impl<H: Host> Sending<'_, H> {
     /// Handles expired timers. Returns the present time.
     pub(super) fn begin(&mut self) -> Nanos {
         let now = self.network.core().host().now();
-        self.streaming.tcp.timeout(now);
+        self.streaming.link.tcp_mut().timeout(now);
         self.streaming.fit_path();
         self.resume(now);
         self.hand_back();
@@ -209,7 +211,8 @@ impl<H: Host> Sending<'_, H> {
 
     /// Calls `work` with TCP, the stream and the memory.
     fn with<T>(&mut self, work: impl FnOnce(Parts<'_>, &mut Reach<'_, H>) -> T) -> T {
-        let Streaming { tcp, stream, switched, outstanding, moves, .. } = &mut *self.streaming;
+        let Streaming { link, stream, switched, moves, .. } = &mut *self.streaming;
+        let (tcp, outstanding) = link.io();
         let mut responder = self.qp.responder.lock();
         let mut reach = Reach {
             asker: self.requester.asker(),
@@ -275,20 +278,20 @@ impl<H: Host> Sending<'_, H> {
         });
         self.streaming.watch_acknowledgements();
         if let Some(end) = ended {
-            self.streaming.life.tcp_ended(end);
+            self.streaming.link.life_mut().tcp_ended(end);
         }
     }
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
-        let joins = self.network.joins() && self.streaming.ends.path.vlan.is_none();
-        self.streaming.mark_used();
+        let joins = self.network.joins() && self.streaming.link.ends().path.vlan.is_none();
+        self.streaming.link.mark_used();
         let mut joiner = Joiner::new(joins);
-        let (network, to, slice) = (self.network, self.streaming.ends.next_hop(), self.slice);
+        let (network, to, slice) =
+            (self.network, self.streaming.link.ends().next_hop(), self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
-        let Streaming { ends, outbox, moves, .. } = &mut *self.streaming;
-        outbox.extend(joiner.finish(&ends.path, &mut ends.id));
-        if std::mem::take(&mut moves.reads) && next.is_none() {
+        self.streaming.link.queue(|path, id| joiner.finish(path, id));
+        if std::mem::take(&mut self.streaming.moves.reads) && next.is_none() {
             let pause = network.core().host().moves_for();
             return Some(now.plus(pause.clamp(NO_ROOM_PAUSE, LONGEST_PAUSE)));
         }
@@ -297,18 +300,16 @@ impl<H: Host> Sending<'_, H> {
 
     /// Adds the next segment to a frame.
     fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Transmit> {
-        let most = usize::from(self.streaming.ends.mss);
+        let most = usize::from(self.streaming.link.ends().mss);
         if !joiner.has_room(most) {
-            let Streaming { ends, outbox, .. } = &mut *self.streaming;
-            outbox.extend(joiner.finish(&ends.path, &mut ends.id));
+            self.streaming.link.queue(|path, id| joiner.finish(path, id));
         }
         let into = joiner.space(most);
         let sent = self.with(|Parts { tcp, stream, switched }, reach| {
             stream.fill(reach);
             tcp.transmit(now, &mut switched.owner(stream.source(reach)), into)
         })?;
-        let Streaming { ends, outbox, .. } = &mut *self.streaming;
-        outbox.extend(joiner.add(&sent, &ends.path, &mut ends.id));
+        self.streaming.link.queue(|path, id| joiner.add(&sent, path, id));
         Some(sent)
     }
 
@@ -318,7 +319,7 @@ impl<H: Host> Sending<'_, H> {
         let mut readers = false;
         while let Some(done) = self.streaming.stream.next_completion() {
             let mut end = end_of(done.outcome);
-            let read = self.streaming.outstanding.find(done.id);
+            let read = self.streaming.link.outstanding().find(done.id);
             if end == End::Done
                 && let Some(key) = read.and_then(|(posted, raw)| posted.send.ending_key(raw))
             {
@@ -328,13 +329,13 @@ impl<H: Host> Sending<'_, H> {
                     Err(denied) => end = End::Refused(denied),
                 }
             }
-            self.streaming.outstanding.end(done.id, end);
+            self.streaming.link.outstanding_mut().end(done.id, end);
         }
         if readers {
             self.network.core().wait_for_readers(self.slice);
         }
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        ended::complete(&here, self.qp, &mut self.streaming.outstanding)
+        ended::complete(&here, self.qp, self.streaming.link.outstanding_mut())
     }
 }
 

@@ -58,7 +58,9 @@ fn continued<H: Host>(
 ) -> Streaming<H> {
     let Switch { terms, received, share, .. } = switch;
     let Toe { link, receives, .. } = toe;
-    let (mut tcp, ends) = link.into_parts();
+    let memory = &network.own.claims.memory;
+    let mut link = link.of_next(&to.qp.sq, memory);
+    let tcp = link.tcp_mut();
     let (first, share) = receives.hand_over(received, share);
     tcp.set_half_open(false);
     tcp.set_window(WINDOW);
@@ -71,7 +73,6 @@ fn continued<H: Host>(
         ..Config::default()
     };
     let stream = Stream::agreed(config, terms.agreement, terms.peer_first);
-    let memory = &network.own.claims.memory;
-    let takeover = Takeover { now, role: Role::Stream, tcp, stream, ends, memory };
-    Streaming::continuing(takeover, switched, &to.qp.sq)
+    let takeover = Takeover { now, role: Role::Stream, link, stream, memory };
+    Streaming::continuing(takeover, switched)
 }

@@ -67,10 +67,12 @@ impl<H: Host> Link<H> {
         }
     }
 
-    /// Returns TCP and the ends, for the connection of another QP.
+    /// Returns the connection as that of another QP with this send queue, which has no work
+    /// requests yet.
     #[must_use]
-    pub fn into_parts(self) -> (Connection, Ends<H>) {
-        (self.tcp, self.ends)
+    pub fn of_next(self, queue: &SendRing, memory: &Arc<Budget>) -> Self {
+        let (outstanding, share) = (Outstanding::new(queue), Share::of(memory));
+        Self { outstanding, share, life: Lifecycle::default(), ..self }
     }
 
     /// Returns TCP.
