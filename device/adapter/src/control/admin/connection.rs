@@ -41,10 +41,10 @@ use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::claims::Tuple;
-use crate::objects::qp::ends::Ends;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::streaming::{Streaming, Takeover};
+use crate::objects::qp::tcp::ends::Ends;
 use crate::objects::qp::tcp::link::Link;
+use crate::objects::qp::tcp::rdma::{Streaming, Takeover};
 use crate::objects::qp::{Path, Qp};
 use crate::vlans::{NotMember, Vlans};
 

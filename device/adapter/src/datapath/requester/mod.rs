@@ -30,7 +30,8 @@ use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::space::Space;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::{datagram, packets, raw, toe};
+use crate::datapath::transport::tcp::bytes;
+use crate::datapath::transport::{datagram, packets, raw};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -65,7 +66,7 @@ pub fn run<H: Host>(
         Path::Memory => by_memory(network, qp, requester, batch, allowance, None),
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
         Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
-        Path::Toe(_) => toe::run(network, qp, requester, batch, allowance),
+        Path::Toe(_) => bytes::run(network, qp, requester, batch, allowance),
         // It has no connection yet.
         Path::Promised(_) | Path::Iscsi(_) => {
             not_now(network.core(), qp, requester).unwrap_or(Turn::Idle)

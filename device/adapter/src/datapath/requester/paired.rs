@@ -15,12 +15,13 @@ use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::stream;
+use crate::datapath::transport::tcp::rdma;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
-use crate::objects::qp::streaming::Pairing;
-use crate::objects::qp::{Path, Qp, Requester, Responder, WeakPeer, waits};
+use crate::objects::qp::tcp::rdma::Pairing;
+use crate::objects::qp::tcp::waits;
+use crate::objects::qp::{Path, Qp, Requester, Responder, WeakPeer};
 use crate::requests::wqe::SendWqe;
 
 /// Executes work requests of a QP with a TCP connection, through the connection, or by copies to
@@ -32,10 +33,10 @@ pub(super) fn run<H: Host>(
     batch: &mut Batch,
     allowance: &Allowance<'_, H>,
 ) -> Turn {
-    let turn = if stream::is_dormant(qp, requester) {
+    let turn = if rdma::is_dormant(qp, requester) {
         Turn::Idle
     } else {
-        stream::run(network, qp, requester, batch, allowance)
+        rdma::run(network, qp, requester, batch, allowance)
     };
     if matches!(turn, Turn::Failed | Turn::FailedUntil(_)) {
         return turn;
@@ -58,7 +59,7 @@ pub(super) fn run<H: Host>(
     let stalls = requester.current.is_some() && requester.rnr_until.is_none()
         || requester.open_reads.resume_at.is_some();
     if let (true, Turn::Wait(_)) = (stalls, copied)
-        && stream::probe(requester, network.core().host().now())
+        && rdma::probe(requester, network.core().host().now())
     {
         return Turn::More;
     }
@@ -123,7 +124,7 @@ impl Rules {
     #[cold]
     pub(super) fn refused<H: Host>(&self, message: RefusedMessage<'_, '_, H>) -> Status {
         let RefusedMessage { here, qp, there, responder, send, refusal } = message;
-        let (cause, status) = stream::terminate(send, refusal);
+        let (cause, status) = rdma::terminate(send, refusal);
         responder.stream.refused.get_or_insert(cause);
         if matches!(cause, Cause::CatastrophicStream | Cause::NoBuffer) {
             there.act(|| there.qp.failed(there.turn.core, Kind::QpFatal));

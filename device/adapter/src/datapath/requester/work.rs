@@ -24,7 +24,7 @@ use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, move_to, not_now, t
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::stream::carries;
+use crate::datapath::transport::tcp::rdma::carries;
 use crate::datapath::transport::{local_watch, packet_counters};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;

@@ -19,10 +19,7 @@
 //! | `raw` | raw packets: frames that programs compose |
 //! | `rules` | flow rules: which QPs of raw packets get a frame |
 //! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
-//! | [`stream`] | iWARP: messages in TCP connections |
-//! | [`toe`] | TOE: bytes in TCP connections, without messages |
-//! | `iscsi` | iSCSI PDUs in TCP connections |
-//! | `segments`, `joiner` | TCP segments that arrive and that are sent; the frames of the latter |
+//! | [`tcp`] | TCP connections, with messages, bytes or iSCSI PDUs |
 
 mod arrival;
 pub(crate) mod datagram;
@@ -32,8 +29,6 @@ mod executing;
 pub(crate) mod fanout;
 mod flow;
 pub mod ingress;
-pub(crate) mod iscsi;
-mod joiner;
 pub(crate) mod local;
 pub(crate) mod local_watch;
 pub(crate) mod packet_counters;
@@ -41,8 +36,6 @@ pub mod packets;
 pub mod peers;
 pub(crate) mod raw;
 pub(crate) mod rules;
-mod segments;
-pub(crate) mod stream;
 mod taking;
-pub(crate) mod toe;
+pub(crate) mod tcp;
 pub(crate) mod wire;

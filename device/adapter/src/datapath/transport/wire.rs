@@ -7,7 +7,8 @@ use vrnic_abi::qp::{AddressVector, Type};
 use vrnic_roce::wire::frame::destination;
 
 pub(crate) use super::packets::connect::{Modified, Refused};
-use super::{packets, raw, stream, toe};
+use super::tcp::{bytes, rdma};
+use super::{packets, raw};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Parsed};
 use crate::host::{Clock, Host};
@@ -47,15 +48,15 @@ pub(crate) fn arrive<H: Host>(
         Class::Segment(qpn, headers) => {
             let (qp, parsed) = (network.own.qp(qpn)?, parsed(headers));
             match qp.kind {
-                Type::Toe => toe::arrive(network, parsed, qp, slice),
-                _ => stream::arrive(network, parsed, qp, slice),
+                Type::Toe => bytes::arrive(network, parsed, qp, slice),
+                _ => rdma::arrive(network, parsed, qp, slice),
             }
         }
         Class::TooLong(qpn, headers) => {
             let (qp, parsed) = (network.own.qp(qpn)?, parsed(headers));
             match qp.kind {
-                Type::Toe => toe::too_long(network, parsed, qp),
-                _ => stream::too_long(network, parsed, qp),
+                Type::Toe => bytes::too_long(network, parsed, qp),
+                _ => rdma::too_long(network, parsed, qp),
             }
         }
         Class::Raw(qpn) => {

@@ -19,7 +19,7 @@ use super::peer::Peer;
 use super::posted_reads::PostedReads;
 use super::remote::Receiver;
 use super::route::Route;
-use super::streaming::StreamReceiver;
+use super::tcp::rdma::StreamReceiver;
 use crate::host::Host;
 use crate::objects::pace::{RateLimit, Reserved};
 use crate::objects::srq::Srq;

@@ -18,39 +18,25 @@
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | `held`, `window` | frames that wait for earlier ones; bytes that become visible in another order |
 //! | `late`, `reading` | answers that wait until their bytes are written; bytes of READs that become visible in another order |
-//! | [`streaming`] | the state of a QP whose messages travel in a TCP connection |
-//! | [`lifecycle`] | the stages of that connection, as its driver sees them |
-//! | `waits` | the waits of that connection for its guest |
-//! | [`tcp`] | what the TCP connections of QPs have in common |
-//! | [`toe`] | the state of a QP whose TCP connection carries bytes instead of messages |
-//! | [`ends`] | the ends of that connection below TCP |
-//! | [`switched`] | what such a connection has carried before its messages |
-//! | [`promise`] | the state of a QP that gets the connection of a TOE QP |
+//! | [`tcp`] | the state of a QP with a TCP connection |
 //! | [`handed`] | the bytes of a message in progress that the host has taken over |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
-pub mod ends;
 mod halves;
 pub mod handed;
 pub(crate) mod held;
 pub(crate) mod late;
-pub mod lifecycle;
 pub mod open_reads;
 pub mod outstanding;
 mod path;
 mod peer;
 pub mod posted_reads;
-pub mod promise;
 pub(crate) mod reading;
 pub mod remote;
 mod route;
-pub mod streaming;
-pub mod switched;
 pub mod tcp;
-pub mod toe;
 pub mod transitions;
-pub(crate) mod waits;
 pub(crate) mod window;
 
 use std::collections::BTreeSet;

@@ -6,12 +6,12 @@ use vrnic_packet::Nanos;
 
 use super::outstanding::Outstanding;
 use super::peer::Peer;
-use super::promise::Promise;
 use super::remote::Sender;
-use super::streaming::Streaming;
-use super::toe::Toe;
-use super::toe::iscsi::Terms;
-use super::toe::switch::Switch;
+use super::tcp::bytes::Toe;
+use super::tcp::bytes::switch::Switch;
+use super::tcp::iscsi::Terms;
+use super::tcp::promise::Promise;
+use super::tcp::rdma::Streaming;
 use crate::ethernet::Frame;
 use crate::host::Host;
 

@@ -14,7 +14,7 @@ use crate::adapter::Adapter;
 use crate::datapath::local_wr;
 use crate::host::{Host, Transfers};
 use crate::objects::qp::Path;
-use crate::objects::qp::toe::iscsi::Terms;
+use crate::objects::qp::tcp::iscsi::Terms;
 
 pub(in crate::control::admin) fn set_iscsi<H: Host>(
     adapter: &Arc<Adapter<H>>,

@@ -13,8 +13,8 @@ use super::toe::bytes_of;
 use super::{Failure, Outcome, bad, check_depth, configure};
 use crate::adapter::Adapter;
 use crate::host::Host;
-use crate::objects::qp::promise::Promise;
-use crate::objects::qp::toe::switch::{Switch, Terms};
+use crate::objects::qp::tcp::bytes::switch::{Switch, Terms};
+use crate::objects::qp::tcp::promise::Promise;
 use crate::objects::qp::{Path, Peer};
 
 pub(in crate::control::admin) fn start_rdma<H: Host>(

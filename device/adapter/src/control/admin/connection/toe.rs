@@ -12,13 +12,13 @@ use zerocopy::FromBytes;
 
 use super::{Claimed, Failure, bad, claim, zero};
 use crate::adapter::Adapter;
-use crate::datapath::transport::toe::WINDOW;
+use crate::datapath::transport::tcp::bytes::WINDOW;
 use crate::host::{HeldMemory, Host, Lane};
+use crate::objects::qp::tcp::bytes::Toe;
+use crate::objects::qp::tcp::bytes::receives::Receives;
+use crate::objects::qp::tcp::bytes::sends::Sends;
+use crate::objects::qp::tcp::iscsi::Session;
 use crate::objects::qp::tcp::link::Link;
-use crate::objects::qp::toe::Toe;
-use crate::objects::qp::toe::iscsi::Session;
-use crate::objects::qp::toe::receives::Receives;
-use crate::objects::qp::toe::sends::Sends;
 use crate::objects::qp::{Path, Qp};
 
 /// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes

@@ -13,9 +13,9 @@ use vrnic_tcp::{Budget, Connection, Share};
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::qp::SendRing;
-use crate::objects::qp::ends::Ends;
-use crate::objects::qp::lifecycle::Lifecycle;
 use crate::objects::qp::outstanding::{OUTSTANDING_MIN, Outstanding};
+use crate::objects::qp::tcp::ends::Ends;
+use crate::objects::qp::tcp::lifecycle::Lifecycle;
 
 /// Time for which a connection without work keeps its buffers.
 const LINGER: Duration = Duration::from_millis(10);

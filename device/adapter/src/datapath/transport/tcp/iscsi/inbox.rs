@@ -17,8 +17,8 @@ use crate::host::Host;
 use crate::memory::tpt::{ByteRange, Denied};
 use crate::objects::completion::{Completion, CompletionKey, Executed};
 use crate::objects::qp::Responder;
-use crate::objects::qp::toe::iscsi::{Arriving, Session, Target, count};
-use crate::objects::qp::toe::receives::{Receives, StreamEnd};
+use crate::objects::qp::tcp::bytes::receives::{Receives, StreamEnd};
+use crate::objects::qp::tcp::iscsi::{Arriving, Session, Target, count};
 use crate::slice::cost;
 use crate::stats::Counter;
 

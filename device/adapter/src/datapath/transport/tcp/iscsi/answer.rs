@@ -13,7 +13,7 @@ use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::ByteRange;
 use crate::objects::qp::Qp;
-use crate::objects::qp::toe::iscsi::{Data, Pdu, Session, count};
+use crate::objects::qp::tcp::iscsi::{Data, Pdu, Session, count};
 use crate::slice::cost;
 
 /// Maximum number of bytes of the data of a PDU, even if the target accepts more: its digest is

@@ -12,7 +12,7 @@ use super::turn::Sending;
 use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::streaming::Pairing;
+use crate::objects::qp::tcp::rdma::Pairing;
 use crate::stats::Counter;
 
 impl<H: Host> Sending<'_, H> {

@@ -14,7 +14,7 @@ use crate::memory::tpt::ByteRange;
 use crate::objects::core::Core;
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::Outstanding;
-use crate::objects::qp::toe::iscsi::{Data, Outgoing, Pdu, Place};
+use crate::objects::qp::tcp::iscsi::{Data, Outgoing, Pdu, Place};
 use crate::slice::Slice;
 
 /// Number of bytes that are read at a time for a digest.

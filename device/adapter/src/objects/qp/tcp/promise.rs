@@ -2,10 +2,9 @@
 
 use vrnic_abi::connection::{ConnectionStatus, Ending, RdmaState};
 
-use super::Qp;
 use super::lifecycle::Lifecycle;
-use super::peer::{Peer, WeakPeer};
 use crate::host::Host;
+use crate::objects::qp::{Peer, Qp, WeakPeer};
 
 /// A connection that another QP has.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use vrnic_tcp::wire::TooLong;
 use super::memory::Reach;
 use crate::datapath::transport::ingress::tuple_of;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::segments;
+use crate::datapath::transport::tcp::segments;
 use crate::ethernet::{Joint, Parsed};
 use crate::host::Host;
-use crate::objects::qp::streaming::Streaming;
+use crate::objects::qp::tcp::rdma::Streaming;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
 

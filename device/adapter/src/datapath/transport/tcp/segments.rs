@@ -10,7 +10,7 @@ use crate::datapath::transport::ingress::tuple;
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Parsed;
 use crate::host::Host;
-use crate::objects::qp::ends::Ends;
+use crate::objects::qp::tcp::ends::Ends;
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 

@@ -27,7 +27,7 @@ use super::turn::{Sending, Way, error_of};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
 use crate::objects::claims::Tuple;
-use crate::objects::qp::streaming::{Pairing, Streaming};
+use crate::objects::qp::tcp::rdma::{Pairing, Streaming};
 use crate::objects::qp::{Path, Peer, Qp, Requester};
 use crate::requests::wqe::SendWqe;
 

@@ -1,5 +1,5 @@
 //! TCP connections whose bytes go from sends to receives, without messages (TOE). The state of the
-//! connection is in [`crate::objects::qp::toe`].
+//! connection is in [`crate::objects::qp::tcp::bytes`].
 //!
 //! | module | contents |
 //! | --- | --- |

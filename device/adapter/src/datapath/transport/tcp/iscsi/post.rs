@@ -19,7 +19,7 @@ use crate::host::Host;
 use crate::memory::tpt::{Buffer, CommandData, Denied};
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{CarriedKey, End, Posted};
-use crate::objects::qp::toe::iscsi::{ADDITIONAL_MAX, Data, Pdu, Session};
+use crate::objects::qp::tcp::iscsi::{ADDITIONAL_MAX, Data, Pdu, Session};
 use crate::requests::wqe::{Segment, SendWqe};
 use crate::slice::cost;
 

@@ -14,7 +14,7 @@ use crate::datapath::there::There;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::Responder;
-use crate::objects::qp::toe::receives::{Receives, StreamEnd};
+use crate::objects::qp::tcp::bytes::receives::{Receives, StreamEnd};
 use crate::slice::cost;
 use crate::stats::Counter;
 

@@ -1,5 +1,5 @@
 //! Messages of a QP in a TCP connection (iWARP). The state of the connection and of its stream of
-//! messages is in [`crate::objects::qp::streaming`].
+//! messages is in [`crate::objects::qp::tcp::rdma`].
 //!
 //! | module | what it holds |
 //! | --- | --- |

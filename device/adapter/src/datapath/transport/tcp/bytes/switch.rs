@@ -11,8 +11,8 @@ use crate::datapath::transport::taking::Next;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::Peer;
-use crate::objects::qp::toe::receives::StreamEnd;
-use crate::objects::qp::toe::switch::Progress;
+use crate::objects::qp::tcp::bytes::receives::StreamEnd;
+use crate::objects::qp::tcp::bytes::switch::Progress;
 
 impl<H: Host> ToeTurn<'_, H> {
     /// Runs a turn in which the bytes of sends still leave, and bytes that arrive are held back.

@@ -5,8 +5,8 @@ use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 
 use super::turn::ToeTurn;
-use crate::datapath::transport::iscsi;
 use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
+use crate::datapath::transport::tcp::iscsi;
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;

@@ -14,13 +14,12 @@ use vrnic_packet::{Mtu, Nanos};
 use vrnic_tcp::wire::frame::Path;
 use vrnic_tcp::{Budget, Connection};
 
-use super::handed::Moves;
-use super::peer::WeakPeer;
-use super::route::Route;
+use super::link::Link;
 use super::switched::Switched;
-use super::tcp::link::Link;
 use super::waits::Waits;
 use crate::host::Host;
+use crate::objects::qp::handed::Moves;
+use crate::objects::qp::{Route, WeakPeer};
 
 /// Time limit for the peer's reply, and for the first message of an initiator.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);

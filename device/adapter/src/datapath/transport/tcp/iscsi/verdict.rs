@@ -10,7 +10,7 @@ use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
 use crate::host::Host;
 use crate::memory::tpt::{ByteRange, Denied};
-use crate::objects::qp::toe::iscsi::{Arriving, Session, Target, count};
+use crate::objects::qp::tcp::iscsi::{Arriving, Session, Target, count};
 
 /// Returns what happens to the PDU with this header. Nothing has changed.
 pub(super) fn judge<H: Host>(there: &There<'_, H>, session: &Session, bhs: &Bhs) -> Arriving {

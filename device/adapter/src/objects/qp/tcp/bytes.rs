@@ -5,9 +5,7 @@
 //! | [`sends`] | the places of the outstanding sends in the stream |
 //! | [`receives`] | the progress of the receives in the stream |
 //! | [`switch`] | the transition to RDMA |
-//! | [`iscsi`] | the iSCSI mode: PDUs instead of bytes |
 
-pub mod iscsi;
 pub mod receives;
 pub mod sends;
 pub mod switch;
@@ -16,11 +14,11 @@ use vrnic_abi::connection::{ConnectionStatus, Ending, RdmaState};
 use vrnic_packet::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 
-use self::iscsi::Session;
 use self::receives::Receives;
 use self::sends::Sends;
 use self::switch::{Progress, Switch};
-use super::tcp::link::Link;
+use super::iscsi::Session;
+use super::link::Link;
 use crate::host::Host;
 
 /// The connection of a QP.

@@ -12,10 +12,10 @@ use super::inbox::WINDOW;
 use crate::datapath::transport::peers::Network;
 use crate::host::Host;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::streaming::{Streaming, Takeover};
-use crate::objects::qp::switched::Switched;
-use crate::objects::qp::toe::Toe;
-use crate::objects::qp::toe::switch::Switch;
+use crate::objects::qp::tcp::bytes::Toe;
+use crate::objects::qp::tcp::bytes::switch::Switch;
+use crate::objects::qp::tcp::rdma::{Streaming, Takeover};
+use crate::objects::qp::tcp::switched::Switched;
 use crate::objects::qp::{Path, Peer, Qp};
 
 /// Gives the connection of a QP to the one that its program has chosen, and ends the QP. If the

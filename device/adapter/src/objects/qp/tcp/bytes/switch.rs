@@ -6,7 +6,7 @@ use vrnic_tcp::Share;
 
 use crate::host::Host;
 use crate::objects::qp::peer::{Peer, WeakPeer};
-use crate::objects::qp::waits::next_check;
+use crate::objects::qp::tcp::waits::next_check;
 
 /// The terms of the messages that follow.
 #[derive(Clone, Copy, Debug)]

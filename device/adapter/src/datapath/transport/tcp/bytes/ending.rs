@@ -9,7 +9,7 @@ use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
 use crate::objects::qp::break_promise;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::toe::receives::StreamEnd;
+use crate::objects::qp::tcp::bytes::receives::StreamEnd;
 
 impl<H: Host> ToeTurn<'_, H> {
     /// Handles the events of TCP.

@@ -1,6 +1,6 @@
 //! TCP connections that carry iSCSI PDUs: the iSCSI mode of a TOE QP. The turn, the end and the
-//! frames of the connection are those of [`super::toe`]. The state is in
-//! [`crate::objects::qp::toe::iscsi`].
+//! frames of the connection are those of [`super::bytes`]. The state is in
+//! [`crate::objects::qp::tcp::iscsi`].
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::Outstanding;
-use crate::objects::qp::toe::sends::{Place, Sends};
+use crate::objects::qp::tcp::bytes::sends::{Place, Sends};
 use crate::slice::Slice;
 
 /// The outstanding sends of a QP.
