@@ -136,10 +136,7 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 /// Fills in the state of the sending half.
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     let connection = match &requester.path {
-        Path::Stream(streaming) => {
-            Some((streaming.link.life().stage(), streaming.link.ends().path.to))
-        }
-        Path::Toe(toe) => Some((toe.link.life().stage(), toe.link.ends().path.to)),
+        Path::Tcp(tcp) => Some((tcp.link.life().stage(), tcp.link.ends().path.to)),
         Path::Memory | Path::Packets(_) | Path::Promised(_) | Path::Iscsi(_) => None,
     };
     if let Some((stage, to)) = connection {

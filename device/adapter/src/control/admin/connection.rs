@@ -44,7 +44,8 @@ use crate::objects::claims::Tuple;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::tcp::ends::Ends;
 use crate::objects::qp::tcp::link::Link;
-use crate::objects::qp::tcp::rdma::{Streaming, Takeover};
+use crate::objects::qp::tcp::rdma::{Rdma, Takeover};
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
 use crate::vlans::{NotMember, Vlans};
 
@@ -84,19 +85,18 @@ pub(super) fn open_connection<H: Host>(
     if (qp.kind == Type::Toe) != (role == Role::Stream) {
         return Err(bad(offset_of!(Connection, role)));
     }
-    let path = if role == Role::Stream {
-        let toe = toe::toe(adapter, &qp, &connection, params.addr)?;
-        Path::Toe(Box::new(toe))
+    let tcp = if role == Role::Stream {
+        toe::toe(adapter, &qp, &connection, params.addr)?
     } else {
-        let streaming = streaming(adapter, &qp, role, &connection)?;
+        let tcp = rdma(adapter, &qp, role, &connection)?;
         let mut attr = qp.attr.lock();
         attr.max_rd_atomic = u8::try_from(connection.ord.get()).unwrap_or(u8::MAX);
         attr.max_dest_rd_atomic = u8::try_from(connection.ird.get()).unwrap_or(u8::MAX);
-        Path::Stream(Box::new(streaming))
+        tcp
     };
     // The connection has the addresses of TCP.
     configure(&qp, Some(None));
-    qp.requester.lock().path = path;
+    qp.requester.lock().path = Path::Tcp(Box::new(tcp));
     if !qp.change_state(State::Init, State::Rts) {
         return Err(Status::BadState.into());
     }
@@ -113,8 +113,7 @@ pub(super) fn query_connection<H: Host>(
     }
     let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
     let status = match &qp.requester.lock().path {
-        Path::Stream(streaming) => streaming.status(),
-        Path::Toe(toe) => toe.status(),
+        Path::Tcp(tcp) => tcp.status(),
         Path::Promised(promise) => promise.status(),
         _ => return Err(Status::BadState.into()),
     };
@@ -139,8 +138,7 @@ pub(super) fn move_connection<H: Host>(
     };
     let qp = from.map_or(qp, |from| from.qp);
     let tag = match &qp.requester.lock().path {
-        Path::Stream(streaming) => streaming.link.ends().path.vlan,
-        Path::Toe(toe) => toe.link.ends().path.vlan,
+        Path::Tcp(tcp) => tcp.link.ends().path.vlan,
         _ => None,
     };
     let at = VlanMac::tagged(MacAddr(params.smac), tag);
@@ -152,10 +150,7 @@ pub(super) fn move_connection<H: Host>(
     let mut requester = qp.requester.lock();
     let copied_from = requester.config.route.map(|route| route.from);
     let ends = match &mut requester.path {
-        Path::Stream(streaming) if streaming.link.life().stage() != Stage::Gone => {
-            streaming.link.ends_mut()
-        }
-        Path::Toe(toe) if toe.link.life().stage() != Stage::Gone => toe.link.ends_mut(),
+        Path::Tcp(tcp) if tcp.link.life().stage() != Stage::Gone => tcp.link.ends_mut(),
         _ => return Err(Status::BadState.into()),
     };
     ends.relocate(address, dmac, copied_from);
@@ -207,12 +202,12 @@ fn check_depth(depth: u16, offset: usize) -> Result<(), Failure> {
 }
 
 /// Checks the state of a connection for messages, and takes it over.
-fn streaming<H: Host>(
+fn rdma<H: Host>(
     adapter: &Adapter<H>,
     qp: &Qp<H>,
     role: Role,
     connection: &Connection,
-) -> Result<Streaming<H>, Failure> {
+) -> Result<Tcp<H>, Failure> {
     if connection.flags & ConnectionFlags::PEER_CLOSED.bits() != 0 {
         return Err(bad(offset_of!(Connection, flags)));
     }
@@ -237,7 +232,8 @@ fn streaming<H: Host>(
     let stream = stream(role, config, connection)?;
     let memory = &adapter.objects.claims.memory;
     let link = Link::new(tcp, ends, &qp.sq, memory);
-    Ok(Streaming::new(Takeover { now, role, link, stream, memory }))
+    let rdma = Rdma::new(Takeover { now, role, tcp: link.tcp(), stream, memory });
+    Ok(Tcp { link, content: Content::Rdma(Box::new(rdma)) })
 }
 
 /// Returns the stream. Its first bytes are the request of an initiator, or the reply of a responder

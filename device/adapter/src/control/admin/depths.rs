@@ -5,7 +5,7 @@ use vrnic_abi::qp::{Attr, AttrMask};
 
 use super::Outcome;
 use crate::host::Host;
-use crate::objects::qp::{Path, Qp};
+use crate::objects::qp::Qp;
 
 /// The attributes that are numbers of READs.
 pub(super) const BOTH: AttrMask = AttrMask::MAX_QP_RD_ATOMIC.union(AttrMask::MAX_DEST_RD_ATOMIC);
@@ -14,7 +14,7 @@ const OTHERS: AttrMask = AttrMask::STATE.union(AttrMask::CUR_STATE);
 
 /// Returns whether the READs of a QP travel in a TCP connection.
 pub(super) fn has_connection<H: Host>(qp: &Qp<H>) -> bool {
-    matches!(qp.requester.lock().path, Path::Stream(_))
+    qp.requester.lock().path.rdma().is_some()
 }
 
 /// Changes the number of READs and atomics that are outstanding at a time (ORD), and of those of
@@ -29,8 +29,8 @@ pub(super) fn change<H: Host>(qp: &Qp<H>, new: &Attr, mask: AttrMask) -> Outcome
     }
     let mut requester = qp.requester.lock();
     let posted = requester.current.is_some();
-    let Path::Stream(streaming) = &mut requester.path else { return Err(Status::BadState.into()) };
-    let stream = &mut streaming.stream;
+    let Some(rdma) = requester.path.rdma_mut() else { return Err(Status::BadState.into()) };
+    let stream = &mut rdma.stream;
     let Some(now) = stream.agreement().copied() else { return Err(Status::BadState.into()) };
     let asked = |bit, value: u8, now| if mask.contains(bit) { value.into() } else { now };
     let ord = asked(AttrMask::MAX_QP_RD_ATOMIC, new.max_rd_atomic, now.ord);

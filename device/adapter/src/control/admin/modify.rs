@@ -250,7 +250,7 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>, addressed: Option<Option<Route>>) {
     responder.qkey = attr.qkey.get();
     responder.source_qpn = attr.dest_qpn;
     // If the QP has a TCP connection, the peer sets this route.
-    if !matches!(requester.path, Path::Stream(_)) {
+    if !matches!(requester.path, Path::Tcp(_)) {
         responder.route = route.map(|route| route.reversed());
     }
     responder.first_psn = Psn::new(attr.rq_psn.get());

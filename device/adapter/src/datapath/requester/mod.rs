@@ -36,6 +36,7 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::core::Core;
+use crate::objects::qp::tcp::Content;
 use crate::objects::qp::{
     Ended, KeyWait, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
 };
@@ -65,8 +66,10 @@ pub fn run<H: Host>(
     match requester.path {
         Path::Memory => by_memory(network, qp, requester, batch, allowance, None),
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
-        Path::Stream(_) => paired::run(network, qp, requester, batch, allowance),
-        Path::Toe(_) => bytes::run(network, qp, requester, batch, allowance),
+        Path::Tcp(ref tcp) => match tcp.content {
+            Content::Rdma(_) => paired::run(network, qp, requester, batch, allowance),
+            Content::Bytes(_) => bytes::run(network, qp, requester, batch, allowance),
+        },
         // It has no connection yet.
         Path::Promised(_) | Path::Iscsi(_) => {
             not_now(network.core(), qp, requester).unwrap_or(Turn::Idle)

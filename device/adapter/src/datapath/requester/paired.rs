@@ -21,7 +21,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::tcp::rdma::Pairing;
 use crate::objects::qp::tcp::waits;
-use crate::objects::qp::{Path, Qp, Requester, Responder, WeakPeer};
+use crate::objects::qp::{Qp, Requester, Responder, WeakPeer};
 use crate::requests::wqe::SendWqe;
 
 /// Executes work requests of a QP with a TCP connection, through the connection, or by copies to
@@ -48,9 +48,9 @@ pub(super) fn run<H: Host>(
     let copied = super::by_memory(network, qp, requester, batch, allowance, Some(&rules));
     requester.peer = None;
     if rules.refused.get()
-        && let Path::Stream(streaming) = &mut requester.path
+        && let Some(messages) = requester.path.rdma_mut()
     {
-        streaming.pairing = Pairing::Refused;
+        messages.pairing = Pairing::Refused;
     }
     if qp.state() == State::Sqd && copies(qp, requester).is_none() {
         // The connection sends the remaining posted requests, and closes.
@@ -69,8 +69,7 @@ pub(super) fn run<H: Host>(
 /// Returns the QP to which the messages of a QP are copied. While it closes, the message in
 /// progress still is.
 fn copies<'a, H: Host>(qp: &Qp<H>, requester: &'a Requester<H>) -> Option<&'a WeakPeer<H>> {
-    let Path::Stream(streaming) = &requester.path else { return None };
-    let Pairing::Paired(partner) = &streaming.pairing else { return None };
+    let Pairing::Paired(partner) = &requester.path.rdma()?.pairing else { return None };
     let copies = match qp.state() {
         State::Rts => true,
         State::Sqd => requester.current.is_some() || !requester.open_reads.is_empty(),

@@ -7,11 +7,11 @@ use vrnic_packet::Nanos;
 use super::outstanding::Outstanding;
 use super::peer::Peer;
 use super::remote::Sender;
-use super::tcp::bytes::Toe;
 use super::tcp::bytes::switch::Switch;
 use super::tcp::iscsi::Terms;
 use super::tcp::promise::Promise;
-use super::tcp::rdma::Streaming;
+use super::tcp::rdma::Rdma;
+use super::tcp::{Content, Tcp};
 use crate::ethernet::Frame;
 use crate::host::Host;
 
@@ -26,9 +26,7 @@ pub enum Path<H: Host> {
     /// The peer is reached by packets.
     Packets(Box<Sender>),
     /// The peer is reached by a TCP connection.
-    Stream(Box<Streaming<H>>),
-    /// The peer is reached by a TCP connection that carries bytes instead of messages.
-    Toe(Box<Toe<H>>),
+    Tcp(Box<Tcp<H>>),
     /// The peer will be reached by the TCP connection that a TOE QP has now.
     Promised(Box<Promise<H>>),
     /// The peer will be reached by a TCP connection that carries iSCSI PDUs.
@@ -41,24 +39,35 @@ impl<H: Host> Path<H> {
         match self {
             Self::Memory | Self::Promised(_) | Self::Iscsi(_) => None,
             Self::Packets(sender) => Some(&mut sender.outstanding),
-            Self::Stream(streaming) => Some(streaming.link.outstanding_mut()),
-            Self::Toe(toe) => Some(toe.link.outstanding_mut()),
+            Self::Tcp(tcp) => Some(tcp.link.outstanding_mut()),
         }
+    }
+
+    /// Returns the messages in the TCP connection, if it carries messages.
+    #[must_use]
+    pub fn rdma(&self) -> Option<&Rdma<H>> {
+        let Self::Tcp(tcp) = self else { return None };
+        if let Content::Rdma(rdma) = &tcp.content { Some(rdma) } else { None }
+    }
+
+    /// Returns the messages in the TCP connection, to change them, if it carries messages.
+    pub fn rdma_mut(&mut self) -> Option<&mut Rdma<H>> {
+        let Self::Tcp(tcp) = self else { return None };
+        if let Content::Rdma(rdma) = &mut tcp.content { Some(rdma) } else { None }
     }
 
     /// Returns whether a QP in the state SQD cannot return to RTS, because its connection is being
     /// closed.
     #[must_use]
     pub const fn closes_in_sqd(&self) -> bool {
-        matches!(self, Self::Stream(_) | Self::Toe(_))
+        matches!(self, Self::Tcp(_))
     }
 
     /// Records that the driver has moved the QP to the error state.
     pub fn end(&mut self) {
         match self {
             Self::Memory | Self::Packets(_) | Self::Iscsi(_) => {}
-            Self::Stream(streaming) => streaming.link.life_mut().end(Ending::Local),
-            Self::Toe(toe) => toe.link.life_mut().end(Ending::Local),
+            Self::Tcp(tcp) => tcp.link.life_mut().end(Ending::Local),
             Self::Promised(promise) => promise.refuse(),
         }
     }
@@ -68,10 +77,11 @@ impl<H: Host> Path<H> {
     pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
         match self {
             Self::Memory | Self::Packets(_) | Self::Iscsi(_) => None,
-            Self::Stream(streaming) => streaming.link.hang_up(now),
-            Self::Toe(toe) => {
-                break_promise(toe.switch.take(), Ending::Local);
-                toe.link.hang_up(now)
+            Self::Tcp(tcp) => {
+                if let Content::Bytes(bytes) = &mut tcp.content {
+                    break_promise(bytes.switch.take(), Ending::Local);
+                }
+                tcp.link.hang_up(now)
             }
             Self::Promised(promise) => {
                 promise.refuse();

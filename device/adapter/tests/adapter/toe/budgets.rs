@@ -95,8 +95,7 @@ fn kept(end: &Endpoint) -> (usize, bool) {
     let mut requester = qp.requester.lock();
     let is_idle = requester.path.outstanding().is_none_or(|requests| requests.is_empty());
     let kept = match &requester.path {
-        Path::Toe(toe) => toe.kept(),
-        Path::Stream(streaming) => streaming.kept(),
+        Path::Tcp(tcp) => tcp.kept(),
         _ => 0,
     };
     (kept, is_idle)

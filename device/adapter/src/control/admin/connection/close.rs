@@ -12,6 +12,7 @@ use super::super::modify::reset;
 use super::{Outcome, bad};
 use crate::adapter::Adapter;
 use crate::host::Host;
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
 
 pub(in crate::control::admin) fn close_connection<H: Host>(
@@ -34,8 +35,7 @@ pub(in crate::control::admin) fn close_connection<H: Host>(
 fn disconnect<H: Host>(adapter: &Adapter<H>, qp: &Arc<Qp<H>>) -> Outcome<Closed> {
     let mut requester = qp.requester.lock();
     match &requester.path {
-        Path::Stream(_) => {}
-        Path::Toe(toe) if toe.switch.is_none() => {}
+        Path::Tcp(tcp) if !tcp.switches() => {}
         _ => return Err(Status::BadState.into()),
     }
     if requester.has_begun() || qp.has_posted(adapter.host()) {
@@ -52,7 +52,7 @@ fn disconnect<H: Host>(adapter: &Adapter<H>, qp: &Arc<Qp<H>>) -> Outcome<Closed>
 /// Resets a connection.
 fn abort<H: Host>(adapter: &Adapter<H>, qp: &Arc<Qp<H>>) -> Outcome<Closed> {
     let mut requester = qp.requester.lock();
-    if !matches!(requester.path, Path::Stream(_) | Path::Toe(_)) {
+    if !matches!(requester.path, Path::Tcp(_)) {
         return Err(Status::BadState.into());
     }
     if qp.fail() {
@@ -68,9 +68,8 @@ fn abort<H: Host>(adapter: &Adapter<H>, qp: &Arc<Qp<H>>) -> Outcome<Closed> {
 fn release<H: Host>(qp: &Qp<H>) -> Outcome<Closed> {
     let mut requester = qp.requester.lock();
     match &mut requester.path {
-        Path::Stream(streaming) if streaming.link.has_ended() => streaming.link.gone(),
-        Path::Toe(toe) if toe.link.has_ended() => toe.link.gone(),
-        Path::Stream(_) | Path::Toe(_) => return Ok(Closed::Pending),
+        Path::Tcp(tcp) if tcp.link.has_ended() => tcp.link.gone(),
+        Path::Tcp(_) => return Ok(Closed::Pending),
         _ => return Err(Status::BadState.into()),
     }
     Ok(Closed::Done)
@@ -85,15 +84,14 @@ fn idle<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>, give_up: bool) -> O
     let requester = qp.requester.lock();
     let ci = qp.responder.lock().ci;
     let receives = qp.rq.is_some() && host.bar_load32(qp.doorbell.rq_pi()) != ci;
-    let (stage, outstanding, rest) = match &requester.path {
-        Path::Stream(it) => {
-            (it.link.life().stage(), it.link.outstanding(), it.stream.rest(give_up))
-        }
-        Path::Toe(it) => (it.link.life().stage(), it.link.outstanding(), Rest::Reached),
-        _ => return Err(Status::BadState.into()),
+    let Path::Tcp(tcp) = &requester.path else { return Err(Status::BadState.into()) };
+    let Tcp { link, content } = &**tcp;
+    let rest = match content {
+        Content::Rdma(rdma) => rdma.stream.rest(give_up),
+        Content::Bytes(_) => Rest::Reached,
     };
-    let flushed = !qp.has_posted(host) && !receives && outstanding.is_empty();
-    let gone = stage == Stage::Gone;
+    let flushed = !qp.has_posted(host) && !receives && link.outstanding().is_empty();
+    let gone = link.life().stage() == Stage::Gone;
     drop(requester);
     match rest {
         Rest::Reached if flushed && gone => {

@@ -15,6 +15,7 @@ use crate::datapath::local_wr;
 use crate::host::{Host, Transfers};
 use crate::objects::qp::Path;
 use crate::objects::qp::tcp::iscsi::Terms;
+use crate::objects::qp::tcp::{Content, Tcp};
 
 pub(in crate::control::admin) fn set_iscsi<H: Host>(
     adapter: &Arc<Adapter<H>>,
@@ -70,10 +71,11 @@ pub(in crate::control::admin) fn end_command<H: Host>(
     let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
     {
         let mut requester = qp.requester.lock();
-        if let Path::Toe(toe) = &mut requester.path
-            && let Some(session) = &mut toe.session
+        if let Path::Tcp(tcp) = &mut requester.path
+            && let Tcp { link, content: Content::Bytes(bytes) } = &mut **tcp
+            && let Some(session) = &mut bytes.session
         {
-            let una = toe.link.tcp().acknowledged();
+            let una = link.tcp().acknowledged();
             // The target would get other bytes in their place.
             if session.outgoing.uses(params.key, una) {
                 return Err(Status::Busy.into());

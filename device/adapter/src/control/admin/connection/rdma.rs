@@ -15,6 +15,7 @@ use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::objects::qp::tcp::bytes::switch::{Switch, Terms};
 use crate::objects::qp::tcp::promise::Promise;
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Peer};
 
 pub(in crate::control::admin) fn start_rdma<H: Host>(
@@ -34,9 +35,12 @@ pub(in crate::control::admin) fn start_rdma<H: Host>(
         bytes_of(adapter, &params.received, offset_of!(StartRdma, received), &mut share)?;
     // The one that has the connection is locked first.
     let mut requester = from.qp.requester.lock();
-    let Path::Toe(toe) = &mut requester.path else { return Err(Status::BadState.into()) };
-    let runs = from.qp.state() == State::Rts && toe.link.life().stage() == Stage::Open;
-    if !runs || toe.switch.is_some() || toe.session.is_some() {
+    let Path::Tcp(tcp) = &mut requester.path else { return Err(Status::BadState.into()) };
+    let Tcp { link, content: Content::Bytes(bytes) } = &mut **tcp else {
+        return Err(Status::BadState.into());
+    };
+    let runs = from.qp.state() == State::Rts && link.life().stage() == Stage::Open;
+    if !runs || bytes.switch.is_some() || bytes.session.is_some() {
         return Err(Status::BadState.into());
     }
     {
@@ -46,7 +50,7 @@ pub(in crate::control::admin) fn start_rdma<H: Host>(
         }
         promised.path = Path::Promised(Box::new(Promise::new(&from)));
     }
-    toe.switch = Some(Box::new(Switch::new(&to, terms, received, share)));
+    bytes.switch = Some(Box::new(Switch::new(&to, terms, received, share)));
     drop(requester);
     {
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);

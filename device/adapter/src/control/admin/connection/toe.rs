@@ -14,11 +14,12 @@ use super::{Claimed, Failure, bad, claim, zero};
 use crate::adapter::Adapter;
 use crate::datapath::transport::tcp::bytes::WINDOW;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::qp::tcp::bytes::Toe;
+use crate::objects::qp::tcp::bytes::Bytes;
 use crate::objects::qp::tcp::bytes::receives::Receives;
 use crate::objects::qp::tcp::bytes::sends::Sends;
 use crate::objects::qp::tcp::iscsi::Session;
 use crate::objects::qp::tcp::link::Link;
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
 
 /// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes
@@ -28,7 +29,7 @@ pub(super) fn toe<H: Host>(
     qp: &Qp<H>,
     connection: &Connection,
     addr: GuestAddr,
-) -> Result<Toe<H>, Failure> {
+) -> Result<Tcp<H>, Failure> {
     // Fields of connections with messages.
     zero(&connection.ird, offset_of!(Connection, ird))?;
     zero(&connection.ord, offset_of!(Connection, ord))?;
@@ -48,10 +49,10 @@ pub(super) fn toe<H: Host>(
     receives.release.done();
     let by_length = qp.flags.contains(QpFlags::QUEUE_LENGTH);
     let rule = if by_length { Rule::QueueLength } else { Rule::Sequence };
-    let link = Link::new(tcp, ends, &qp.sq, memory);
-    let mut toe = Toe::new(link, receives, Sends::new(rule));
-    toe.session = session;
-    Ok(toe)
+    let mut link = Link::new(tcp, ends, &qp.sq, memory);
+    link.life_mut().open();
+    let bytes = Bytes { session, ..Bytes::new(receives, Sends::new(rule)) };
+    Ok(Tcp { link, content: Content::Bytes(Box::new(bytes)) })
 }
 
 /// Returns the iSCSI mode of the connection, if it was set.

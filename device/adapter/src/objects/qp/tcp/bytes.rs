@@ -1,4 +1,4 @@
-//! The state of a QP whose TCP connection carries bytes instead of messages (TOE).
+//! The bytes in the TCP connection of a QP that carries no messages (TOE).
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -11,7 +11,6 @@ pub mod sends;
 pub mod switch;
 
 use vrnic_abi::connection::{ConnectionStatus, Ending, RdmaState};
-use vrnic_packet::Nanos;
 use vrnic_tcp::connection::State as TcpState;
 
 use self::receives::Receives;
@@ -21,11 +20,9 @@ use super::iscsi::Session;
 use super::link::Link;
 use crate::host::Host;
 
-/// The connection of a QP.
+/// The bytes in the connection of a QP.
 #[derive(Debug)]
-pub struct Toe<H: Host> {
-    /// The connection below the bytes.
-    pub link: Link<H>,
+pub struct Bytes<H: Host> {
     /// The places of the outstanding work requests in the stream.
     pub sends: Sends,
     /// The progress of the receives.
@@ -38,63 +35,45 @@ pub struct Toe<H: Host> {
     pub session: Option<Box<Session>>,
 }
 
-impl<H: Host> Toe<H> {
-    /// Creates the connection of a QP.
+impl<H: Host> Bytes<H> {
+    /// Creates the bytes of a connection.
     #[must_use]
-    pub fn new(mut link: Link<H>, receives: Receives, sends: Sends) -> Self {
-        link.life_mut().open();
-        Self { link, sends, receives, closed: false, switch: None, session: None }
+    pub const fn new(receives: Receives, sends: Sends) -> Self {
+        Self { sends, receives, closed: false, switch: None, session: None }
     }
 
-    /// Returns whether another work request may be taken.
-    pub fn has_room(&mut self) -> bool {
-        self.link.has_room(Sends::MAX_BYTES)
-    }
-
-    /// Gives the memory of buffers back if the connection has had no work for some time. Returns
-    /// the time at which that time is over.
-    pub fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
-        self.link.idle(now, |outstanding| {
-            if outstanding.is_empty() {
-                self.sends.shrink();
-            }
-        })
-    }
-
-    /// Returns the number of bytes of memory that it keeps while it has no work, apart from its own
-    /// fixed size. They are counted in the memory for connections.
+    /// Returns the number of bytes of memory that they keep while there is no work.
     #[must_use]
     pub fn kept(&self) -> usize {
         let received = self.switch.as_ref().map_or(0, |switch| switch.received.len());
         let session = self.session.as_ref().map_or(0, |_| Session::MAX_BYTES);
-        self.link.tcp().kept() + self.receives.kept() + received + session
+        self.receives.kept() + received + session
     }
 
     /// Returns the state of the connection.
     #[must_use]
-    pub fn status(&self) -> ConnectionStatus {
-        let bare = self.link.life().bare_status();
-        let mut status = ConnectionStatus { state: self.state() as u8, ..bare };
+    pub fn status(&self, link: &Link<H>) -> ConnectionStatus {
+        let (state, bare) = (state(link), link.life().bare_status());
+        let mut status = ConnectionStatus { state: state as u8, ..bare };
         if let Some(session) = &self.session {
             session.describe(&mut status);
         }
         status
     }
 
-    /// Returns the state as the driver sees it. One direction may be closed for any time.
-    fn state(&self) -> RdmaState {
-        match (self.link.life().ending(), self.link.tcp().state()) {
-            (Ending::Graceful, _) => RdmaState::Idle,
-            (Ending::None, TcpState::Established | TcpState::CloseWait) => RdmaState::Rts,
-            (Ending::None, TcpState::Closed) => RdmaState::Error,
-            (Ending::None, _) => RdmaState::Closing,
-            _ => RdmaState::Error,
-        }
+    /// Takes the transition to RDMA out, if another QP gets the connection at the end of this turn.
+    pub fn take_ready(&mut self) -> Option<Box<Switch<H>>> {
+        self.switch.take_if(|switch| switch.progress == Progress::Ready)
     }
+}
 
-    /// Returns whether another QP gets the connection at the end of this turn.
-    #[must_use]
-    pub fn switches(&self) -> bool {
-        self.switch.as_ref().is_some_and(|switch| switch.progress == Progress::Ready)
+/// Returns the state as the driver sees it. One direction may be closed for any time.
+fn state<H: Host>(link: &Link<H>) -> RdmaState {
+    match (link.life().ending(), link.tcp().state()) {
+        (Ending::Graceful, _) => RdmaState::Idle,
+        (Ending::None, TcpState::Established | TcpState::CloseWait) => RdmaState::Rts,
+        (Ending::None, TcpState::Closed) => RdmaState::Error,
+        (Ending::None, _) => RdmaState::Closing,
+        _ => RdmaState::Error,
     }
 }

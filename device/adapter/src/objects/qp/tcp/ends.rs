@@ -1,6 +1,9 @@
 //! The two ends of a TCP connection of a QP, below TCP: addresses, and the claims to them.
 
 use vrnic_abi::Qpn;
+use vrnic_abi::qp::NO_VLAN;
+use vrnic_packet::ethernet::vlan_of;
+use vrnic_packet::ip::Addresses;
 use vrnic_packet::{MacAddr, Nanos, VlanMac};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
@@ -10,6 +13,7 @@ use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::addresses::Address;
 use crate::objects::claims::{Claim, Tuple};
+use crate::objects::qp::Route;
 
 /// The ends of a connection.
 #[derive(Debug)]
@@ -38,6 +42,14 @@ impl<H: Host> Ends<H> {
     /// Returns the MAC to which frames are sent, in their VLAN.
     pub(crate) fn next_hop(&self) -> VlanMac {
         VlanMac::tagged(self.path.to, self.path.vlan)
+    }
+
+    /// Returns the route of messages that are copied to the other end.
+    pub(crate) fn route(&self) -> Option<Route> {
+        let Path { from, to, vlan, source, destination, .. } = self.path;
+        let addresses = Addresses::new(source.ip(), destination.ip())?;
+        let vlan = vlan.and_then(vlan_of).unwrap_or(NO_VLAN);
+        Some(Route { from, to, addresses, vlan })
     }
 
     /// Returns whether frames between these addresses are for this connection.

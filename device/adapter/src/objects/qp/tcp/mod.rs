@@ -21,3 +21,56 @@ pub mod promise;
 pub mod rdma;
 pub mod switched;
 pub(crate) mod waits;
+
+use vrnic_abi::connection::ConnectionStatus;
+
+use self::bytes::Bytes;
+use self::link::Link;
+use self::rdma::Rdma;
+use crate::host::Host;
+
+/// The TCP connection of a QP.
+#[derive(Debug)]
+pub struct Tcp<H: Host> {
+    /// The connection, whatever it carries.
+    pub link: Link<H>,
+    /// What it carries.
+    pub content: Content<H>,
+}
+
+/// What a TCP connection carries.
+#[derive(Debug)]
+pub enum Content<H: Host> {
+    /// Messages (iWARP).
+    Rdma(Box<Rdma<H>>),
+    /// Bytes without messages (TOE).
+    Bytes(Box<Bytes<H>>),
+}
+
+impl<H: Host> Tcp<H> {
+    /// Returns whether the program has begun a transition to RDMA.
+    #[must_use]
+    pub fn switches(&self) -> bool {
+        matches!(&self.content, Content::Bytes(bytes) if bytes.switch.is_some())
+    }
+
+    /// Returns the state of the connection.
+    #[must_use]
+    pub fn status(&self) -> ConnectionStatus {
+        match &self.content {
+            Content::Rdma(rdma) => self.link.life().status(&rdma.stream),
+            Content::Bytes(bytes) => bytes.status(&self.link),
+        }
+    }
+
+    /// Returns the number of bytes of memory that the connection keeps while it has no work, apart
+    /// from its own fixed size. They are counted in the memory for connections.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.link.tcp().kept()
+            + match &self.content {
+                Content::Rdma(rdma) => rdma.kept(),
+                Content::Bytes(bytes) => bytes.kept(),
+            }
+    }
+}

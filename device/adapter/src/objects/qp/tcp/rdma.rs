@@ -1,25 +1,21 @@
-//! The state of a QP whose messages travel in a TCP connection (iWARP): the connection, the stream
-//! of messages in it, and its work requests.
+//! The RDMA messages in the TCP connection of a QP (iWARP).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use vrnic_abi::connection::{ConnectionStatus, Role, Stage};
-use vrnic_abi::qp::{NO_VLAN, State};
+use vrnic_abi::connection::{Role, Stage};
+use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
 use vrnic_iwarp::wire::terminate::Cause;
-use vrnic_packet::ethernet::vlan_of;
-use vrnic_packet::ip::Addresses;
-use vrnic_packet::{Mtu, Nanos};
-use vrnic_tcp::wire::frame::Path;
+use vrnic_packet::Nanos;
 use vrnic_tcp::{Budget, Connection};
 
 use super::link::Link;
 use super::switched::Switched;
 use super::waits::Waits;
 use crate::host::Host;
+use crate::objects::qp::WeakPeer;
 use crate::objects::qp::handed::Moves;
-use crate::objects::qp::{Route, WeakPeer};
 
 /// Time limit for the peer's reply, and for the first message of an initiator.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +27,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The memory that the messages of more than a few outstanding work requests need.
-const MESSAGES: usize = 96 << 10;
+pub(crate) const MESSAGES: usize = 96 << 10;
 
 /// Number of segments of the longest messages that are copied for a peer that holds
 /// acknowledgements back. Linux acknowledges longer ones at once.
@@ -77,11 +73,9 @@ pub struct StreamReceiver {
     pub refused: Option<Cause>,
 }
 
-/// The connection of a QP.
+/// The messages in the connection of a QP.
 #[derive(Debug)]
-pub struct Streaming<H: Host> {
-    /// The connection below the messages.
-    pub link: Link<H>,
+pub struct Rdma<H: Host> {
     /// The stream of messages.
     pub stream: Stream,
     /// The bytes that the connection has carried before its messages.
@@ -123,38 +117,37 @@ struct Nudges {
 
 /// A connection and its messages, and the time at which the adapter takes it over.
 #[derive(Debug)]
-pub(crate) struct Takeover<'a, H: Host> {
+pub(crate) struct Takeover<'a> {
     /// The time.
     pub now: Nanos,
     /// The role of this end.
     pub role: Role,
-    /// The connection.
-    pub link: Link<H>,
+    /// TCP.
+    pub tcp: &'a Connection,
     /// The messages.
     pub stream: Stream,
     /// The memory for the buffers of all connections of the adapter.
     pub memory: &'a Arc<Budget>,
 }
 
-impl<H: Host> Streaming<H> {
-    /// Creates the connection of a QP.
+impl<H: Host> Rdma<H> {
+    /// Creates the messages of a connection.
     #[must_use]
-    pub(crate) fn new(takeover: Takeover<'_, H>) -> Self {
-        let Takeover { now, role, link, mut stream, memory } = takeover;
+    pub(crate) fn new(takeover: Takeover<'_>) -> Self {
+        let Takeover { now, role, tcp, mut stream, memory } = takeover;
         stream.use_budget(memory);
         // Every adapter asks for a first message of the initiator, so this peer is none. It may
         // hold acknowledgements back.
         if matches!(role, Role::Responder)
             && stream.agreement().is_some_and(|it| it.first.is_none())
         {
-            complete_early(link.tcp(), &mut stream);
+            complete_early(tcp, &mut stream);
         }
         let opening = match role {
             Role::Initiator => REPLY_TIMEOUT,
             Role::Responder | Role::Stream => FIRST_MESSAGE_TIMEOUT,
         };
         Self {
-            link,
             stream,
             switched: Switched::default(),
             moves: Moves::default(),
@@ -172,56 +165,38 @@ impl<H: Host> Streaming<H> {
         }
     }
 
-    /// Creates the connection of a QP on which bytes have been carried before. Messages always
-    /// travel in it: another QP of this daemon may not have come so far.
+    /// Creates the messages of a connection on which bytes have been carried before. Messages
+    /// always travel in it: another QP of this daemon may not have come so far.
     #[must_use]
-    pub(crate) fn continuing(takeover: Takeover<'_, H>, switched: Switched) -> Self {
+    pub(crate) fn continuing(takeover: Takeover<'_>, switched: Switched) -> Self {
         Self { switched, pairing: Pairing::Apart, ..Self::new(takeover) }
     }
 
     /// Makes FPDUs as long as a segment is now. The path may carry less than before, or as much as
     /// at first again.
-    pub fn fit_path(&mut self) {
-        self.stream.set_emss(u32::try_from(self.link.tcp().mss()).unwrap_or(u32::MAX));
+    pub fn fit_path(&mut self, tcp: &Connection) {
+        self.stream.set_emss(u32::try_from(tcp.mss()).unwrap_or(u32::MAX));
     }
 
-    /// Returns whether another work request may be taken.
-    pub fn has_room(&mut self) -> bool {
-        self.link.has_room(MESSAGES)
-    }
-
-    /// Gives the memory of buffers back if the connection has had no work for some time, or at once
-    /// if it will not have any (`now` is `None`). Returns the time at which that time is over.
-    pub fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
-        self.link.idle(now, |_| self.stream.shrink())
-    }
-
-    /// Returns the number of bytes of memory that it keeps while it has no work, apart from its own
-    /// fixed size. They are counted in the memory for connections.
+    /// Returns the number of bytes of memory that they keep while there is no work.
     #[must_use]
     pub const fn kept(&self) -> usize {
-        self.link.tcp().kept() + self.stream.kept() + self.switched.kept()
+        self.stream.kept() + self.switched.kept()
     }
 
     /// Completes short messages without their acknowledgement from now on, if the peer holds
     /// acknowledgements back.
-    pub fn watch_acknowledgements(&mut self) {
-        if self.link.tcp().delays_acknowledgements() {
-            complete_early(self.link.tcp(), &mut self.stream);
+    pub fn watch_acknowledgements(&mut self, tcp: &Connection) {
+        if tcp.delays_acknowledgements() {
+            complete_early(tcp, &mut self.stream);
         }
-    }
-
-    /// Returns the state of the connection.
-    #[must_use]
-    pub fn status(&self) -> ConnectionStatus {
-        self.link.life().status(&self.stream)
     }
 
     /// Returns the time by which the connection must open, close or end, if the QP is in this
     /// state.
-    pub fn limit(&mut self, state: State, now: Nanos) -> Option<Nanos> {
-        match (state, self.link.life().stage()) {
-            _ if self.link.has_ended() => None,
+    pub fn limit(&mut self, link: &Link<H>, state: State, now: Nanos) -> Option<Nanos> {
+        match (state, link.life().stage()) {
+            _ if link.has_ended() => None,
             (State::Err, _) => Some(*self.end_by.get_or_insert(now.plus(END_TIMEOUT))),
             (State::Sqd, _) => Some(*self.close_by.get_or_insert(now.plus(CLOSE_TIMEOUT))),
             (_, Stage::Opening) => Some(self.open_by),
@@ -232,9 +207,9 @@ impl<H: Host> Streaming<H> {
     /// Nudges a peer that has sent nothing since the connection opened, if that is due. Returns the
     /// time of the next nudge. Linux siw does not notice messages that arrive while it accepts a
     /// connection until another one arrives (`siw_cm.c`, `siw_accept`).
-    pub fn nudge(&mut self, now: Nanos) -> Option<Nanos> {
+    pub fn nudge(&mut self, stage: Stage, now: Nanos) -> Option<Nanos> {
         let nudges = self.nudges.as_mut()?;
-        if self.link.life().stage() != Stage::Open || self.stream.counters().fpdus_received > 0 {
+        if stage != Stage::Open || self.stream.counters().fpdus_received > 0 {
             return None;
         }
         let since = *nudges.since.get_or_insert(now);
@@ -246,17 +221,9 @@ impl<H: Host> Streaming<H> {
         due(nudges.count)
     }
 
-    /// Records that the peer needs no nudges and no probes, because messages are copied to its
-    /// memory.
-    pub const fn needs_no_probes(&mut self) {
+    /// Records that the peer needs no nudges, because messages are copied to its memory.
+    pub const fn needs_no_nudges(&mut self) {
         self.nudges = None;
-        self.link.tcp_mut().stop_keepalive();
-    }
-
-    /// Returns the largest path MTU for which a segment has room.
-    #[must_use]
-    pub fn path_mtu(&self) -> Mtu {
-        Mtu::within(self.link.ends().mss.into())
     }
 
     /// Ends the stream if a SEND of the peer has waited too long for a receive. Returns the time of
@@ -273,7 +240,7 @@ impl<H: Host> Streaming<H> {
     /// Handles a peer that accepts no copied message. After some time, TCP sends an empty WRITE to
     /// find out whether the peer is still there, and another one whenever the peer has acknowledged
     /// the last. Returns whether one must be sent now.
-    pub fn probe(&mut self, now: Nanos) -> bool {
+    pub fn probe(&mut self, tcp: &Connection, now: Nanos) -> bool {
         let next = now.plus(PROBE_INTERVAL);
         // If the peer has accepted messages since then, the time starts again.
         let at = self.probe_at.filter(|at| now < at.plus(PROBE_INTERVAL)).unwrap_or(next);
@@ -282,7 +249,6 @@ impl<H: Host> Streaming<H> {
             return false;
         }
         self.probe_at = Some(next);
-        let tcp = self.link.tcp();
         let quiet = self.stream.has_sent_all() && tcp.acknowledged() == tcp.sent();
         quiet && self.stream.nudge()
     }
@@ -291,14 +257,6 @@ impl<H: Host> Streaming<H> {
     pub const fn count_crc_errors(&mut self) -> u64 {
         let now = self.stream.counters().crc_errors;
         now.wrapping_sub(std::mem::replace(&mut self.crc_errors, now))
-    }
-
-    /// Returns the route of the messages that are copied.
-    pub(crate) fn route(&self) -> Option<Route> {
-        let Path { from, to, vlan, source, destination, .. } = self.link.ends().path;
-        let addresses = Addresses::new(source.ip(), destination.ip())?;
-        let vlan = vlan.and_then(vlan_of).unwrap_or(NO_VLAN);
-        Some(Route { from, to, addresses, vlan })
     }
 }
 

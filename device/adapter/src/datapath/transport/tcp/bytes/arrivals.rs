@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use vrnic_packet::Headers;
+use vrnic_tcp::Connection;
 use vrnic_tcp::wire::{Flags, Segment, TooLong};
 
 use super::inbox::Inbox;
@@ -13,7 +14,8 @@ use crate::datapath::transport::tcp::{iscsi, segments};
 use crate::ethernet::{Class, Classified, Frame, Joint, Parsed};
 use crate::host::Host;
 use crate::objects::claims::Tuple;
-use crate::objects::qp::tcp::bytes::Toe;
+use crate::objects::qp::tcp::bytes::Bytes;
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
 use crate::stats::Counter;
@@ -29,12 +31,13 @@ pub(crate) fn arrive<H: Host>(
     let Parsed { frame, headers: parsed_headers } = parsed;
     let parsed = segments::parse(parsed)?;
     let mut requester = qp.requester.lock();
-    let Path::Toe(toe) = &mut requester.path else {
+    let Path::Tcp(tcp) = &mut requester.path else {
         drop(requester);
         forward(network, frame, parsed_headers, &qp, &tuple(&parsed.path));
         return None;
     };
-    if !segments::are_for(network, toe.link.ends(), &parsed, frame.count()) {
+    let Tcp { link, content: Content::Bytes(content) } = &mut **tcp else { return None };
+    if !segments::are_for(network, link.ends(), &parsed, frame.count()) {
         return None;
     }
     let now = network.core().host().now();
@@ -43,9 +46,9 @@ pub(crate) fn arrive<H: Host>(
         there.turn.add(Counter::RxPkts, frame.count() as u64);
         there.turn.add(Counter::RxBytes, parsed.segment.payload.len() as u64);
         let mut responder = qp.responder.lock();
-        let mut receive = |toe: &mut Toe<H>, segment: &Segment<'_>| {
-            note_push(toe, segment);
-            let Toe { link, receives, session, .. } = toe;
+        let mut receive = |segment: &Segment<'_>| {
+            note_push(link.tcp(), content, segment);
+            let Bytes { receives, session, .. } = &mut **content;
             let tcp = link.tcp_mut();
             let responder = &mut responder;
             match session {
@@ -60,9 +63,9 @@ pub(crate) fn arrive<H: Host>(
             }
         };
         match frame.joint() {
-            None => receive(toe, &parsed.segment),
+            None => receive(&parsed.segment),
             Some(Joint { segment, .. }) => {
-                parsed.segment.cut(segment.into()).for_each(|segment| receive(toe, &segment));
+                parsed.segment.cut(segment.into()).for_each(|segment| receive(&segment));
             }
         }
     }
@@ -88,15 +91,15 @@ fn forward<H: Host>(
 }
 
 /// Notes the position behind a segment with PSH, if receives complete there.
-fn note_push<H: Host>(toe: &mut Toe<H>, segment: &Segment<'_>) {
+fn note_push<H: Host>(tcp: &Connection, bytes: &mut Bytes<H>, segment: &Segment<'_>) {
     let Segment { header, payload } = segment;
-    if payload.is_empty() || !header.flags.contains(Flags::PSH) || toe.receives.are_filled() {
+    if payload.is_empty() || !header.flags.contains(Flags::PSH) || bytes.receives.are_filled() {
         return;
     }
     // CAST: segments are shorter than 2³² bytes.
     let end = header.seq.plus(payload.len() as u32);
-    if let Some(at) = toe.link.tcp().position(end) {
-        toe.receives.mark(at);
+    if let Some(at) = tcp.position(end) {
+        bytes.receives.mark(at);
     }
 }
 
@@ -109,10 +112,10 @@ pub(crate) fn too_long<H: Host>(
 ) -> Option<Arc<Qp<H>>> {
     let notice = TooLong::of(frame.bytes(), &headers)?;
     let mut requester = qp.requester.lock();
-    let Path::Toe(toe) = &mut requester.path else { return None };
+    let Path::Tcp(tcp) = &mut requester.path else { return None };
     let now = network.core().host().now();
-    if !toe.link.ends().is_between(&tuple_of(&notice))
-        || !toe.link.tcp_mut().too_long(now, notice.seq, notice.mss)
+    if !tcp.link.ends().is_between(&tuple_of(&notice))
+        || !tcp.link.tcp_mut().too_long(now, notice.seq, notice.mss)
     {
         return None;
     }

@@ -14,27 +14,27 @@ use crate::objects::qp::tcp::bytes::receives::StreamEnd;
 impl<H: Host> ToeTurn<'_, H> {
     /// Handles the events of TCP.
     pub(super) fn exchange(&mut self) {
-        while let Some(event) = self.toe.link.tcp_mut().event() {
+        while let Some(event) = self.link.tcp_mut().event() {
             match event {
                 // Completions follow the position itself.
                 TcpEvent::Acknowledged(_) => {}
                 TcpEvent::PeerClosed => {
-                    self.toe.receives.end = StreamEnd::Due;
-                    self.toe.link.life_mut().peer_closed();
+                    self.content.receives.end = StreamEnd::Due;
+                    self.link.life_mut().peer_closed();
                     // The next turn tells the program.
                     self.qp.schedule(self.network.core());
                 }
                 TcpEvent::Closed => {
-                    self.toe.closed = true;
-                    self.toe.link.life_mut().closed();
+                    self.content.closed = true;
+                    self.link.life_mut().closed();
                 }
                 TcpEvent::Ended(TcpEnd::Closed) => {}
                 TcpEvent::Ended(end) => self.failed(end),
             }
         }
-        let told = self.toe.receives.end == StreamEnd::Told;
-        if self.toe.closed && told && self.complete().is_none() {
-            self.toe.link.life_mut().end(Ending::Graceful);
+        let told = self.content.receives.end == StreamEnd::Told;
+        if self.content.closed && told && self.complete().is_none() {
+            self.link.life_mut().end(Ending::Graceful);
             self.qp.fail();
         }
     }
@@ -43,8 +43,8 @@ impl<H: Host> ToeTurn<'_, H> {
     /// its own end was acknowledged answers with a reset, and nothing is lost.
     fn failed(&mut self, end: TcpEnd) {
         let closing = self.qp.state() == State::Sqd;
-        let is_drained = self.toe.link.outstanding().is_empty();
-        let life = self.toe.link.life_mut();
+        let is_drained = self.link.outstanding().is_empty();
+        let life = self.link.life_mut();
         let closed = closing && life.stage() == Stage::Closing && is_drained;
         if end == TcpEnd::Reset && !closed {
             life.end(Ending::Reset);
@@ -64,12 +64,12 @@ impl<H: Host> ToeTurn<'_, H> {
         if self.qp.has_posted(core.host()) || self.requester.current.is_some() {
             return;
         }
-        if self.toe.session.as_mut().is_some_and(|session| !session.close()) {
+        if self.content.session.as_mut().is_some_and(|session| !session.close()) {
             return;
         }
-        self.toe.sends.finish();
-        self.toe.link.tcp_mut().close();
-        if self.toe.link.outstanding().is_empty() {
+        self.content.sends.finish();
+        self.link.tcp_mut().close();
+        if self.link.outstanding().is_empty() {
             let _idle = drained(core, self.qp, self.requester);
         }
     }
@@ -78,30 +78,30 @@ impl<H: Host> ToeTurn<'_, H> {
     /// answers late segments; otherwise the peer gets a reset.
     pub(super) fn finish(&mut self) -> Turn {
         let now = self.begin();
-        if let Some(switch) = self.toe.switch.take() {
-            let ending = match self.toe.link.life().ending() {
+        if let Some(switch) = self.content.switch.take() {
+            let ending = match self.link.life().ending() {
                 Ending::None => Ending::Abortive,
                 ending => ending,
             };
             break_promise(Some(switch), ending);
         }
-        if self.toe.link.life().ending() != Ending::Graceful {
-            self.toe.link.life_mut().end(Ending::Local);
-            self.toe.link.tcp_mut().abort();
+        if self.link.life().ending() != Ending::Graceful {
+            self.link.life_mut().end(Ending::Local);
+            self.link.tcp_mut().abort();
         }
         let sent = self.transmit(now);
-        while self.toe.link.tcp_mut().event().is_some() {}
+        while self.link.tcp_mut().event().is_some() {}
         // Sends that the peer has acknowledged were executed. The others are flushed.
         for _ in 0..OUTSTANDING {
             if self.complete().is_none() {
                 break;
             }
         }
-        if sent.is_none() && self.toe.link.tcp().state() == TcpState::Closed {
-            self.toe.link.gone();
+        if sent.is_none() && self.link.tcp().state() == TcpState::Closed {
+            self.link.gone();
         }
-        let over = self.toe.link.life().stage() == Stage::Gone;
-        let next = [sent, self.toe.link.tcp().deadline()].into_iter().flatten().min();
+        let over = self.link.life().stage() == Stage::Gone;
+        let next = [sent, self.link.tcp().deadline()].into_iter().flatten().min();
         next.filter(|_| !over).map_or(Turn::Failed, Turn::FailedUntil)
     }
 }

@@ -12,10 +12,10 @@ use super::inbox::WINDOW;
 use crate::datapath::transport::peers::Network;
 use crate::host::Host;
 use crate::objects::qp::outstanding::OUTSTANDING;
-use crate::objects::qp::tcp::bytes::Toe;
 use crate::objects::qp::tcp::bytes::switch::Switch;
-use crate::objects::qp::tcp::rdma::{Streaming, Takeover};
+use crate::objects::qp::tcp::rdma::{Rdma, Takeover};
 use crate::objects::qp::tcp::switched::Switched;
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Peer, Qp};
 
 /// Gives the connection of a QP to the one that its program has chosen, and ends the QP. If the
@@ -23,24 +23,23 @@ use crate::objects::qp::{Path, Peer, Qp};
 pub(super) fn hand_over<H: Host>(
     network: Network<'_, H>,
     qp: &Qp<H>,
-    mut toe: Box<Toe<H>>,
+    tcp: Box<Tcp<H>>,
+    switch: Switch<H>,
 ) -> Path<H> {
-    let switch = toe.switch.take();
-    let to = switch.as_ref().and_then(|switch| switch.to());
-    let (Some(switch), Some(to)) = (switch, to) else {
+    let Some(to) = switch.to() else {
         qp.fail();
-        return Path::Toe(toe);
+        return Path::Tcp(tcp);
     };
     let mut requester = to.qp.requester.lock();
     let promised = matches!(&requester.path, Path::Promised(promise) if promise.is_of(qp));
     if !promised || !to.qp.change_state(State::Init, State::Rts) {
         drop(requester);
         qp.fail();
-        return Path::Toe(toe);
+        return Path::Tcp(tcp);
     }
-    toe.link.ends().give_to(to.qp.qpn);
+    tcp.link.ends().give_to(to.qp.qpn);
     let now = network.core().host().now();
-    requester.path = Path::Stream(Box::new(continued(network, now, *toe, *switch, &to)));
+    requester.path = Path::Tcp(Box::new(continued(network, now, *tcp, switch, &to)));
     drop(requester);
     qp.fail();
     to.core.report(Kind::CommEstablished, to.qp.qpn);
@@ -52,16 +51,18 @@ pub(super) fn hand_over<H: Host>(
 fn continued<H: Host>(
     network: Network<'_, H>,
     now: Nanos,
-    toe: Toe<H>,
+    Tcp { link, content }: Tcp<H>,
     switch: Switch<H>,
     to: &Peer<H>,
-) -> Streaming<H> {
+) -> Tcp<H> {
     let Switch { terms, received, share, .. } = switch;
-    let Toe { link, receives, .. } = toe;
     let memory = &network.own.claims.memory;
     let mut link = link.of_next(&to.qp.sq, memory);
     let tcp = link.tcp_mut();
-    let (first, share) = receives.hand_over(received, share);
+    let (first, share) = match content {
+        Content::Bytes(bytes) => bytes.receives.hand_over(received, share),
+        Content::Rdma(_) => (received, share),
+    };
     tcp.set_half_open(false);
     tcp.set_window(WINDOW);
     let switched = Switched::new(first, share, tcp.sent(), tcp.delivered());
@@ -73,6 +74,7 @@ fn continued<H: Host>(
         ..Config::default()
     };
     let stream = Stream::agreed(config, terms.agreement, terms.peer_first);
-    let takeover = Takeover { now, role: Role::Stream, link, stream, memory };
-    Streaming::continuing(takeover, switched)
+    let takeover = Takeover { now, role: Role::Stream, tcp: link.tcp(), stream, memory };
+    let rdma = Rdma::continuing(takeover, switched);
+    Tcp { link, content: Content::Rdma(Box::new(rdma)) }
 }

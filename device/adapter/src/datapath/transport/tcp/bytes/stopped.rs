@@ -21,7 +21,7 @@ impl<H: Host> ToeTurn<'_, H> {
         let now = self.begin();
         self.receive(now);
         self.exchange();
-        let mut more = std::mem::take(&mut self.toe.receives.tired);
+        let mut more = std::mem::take(&mut self.content.receives.tired);
         more |= self.answer();
         let sent = self.transmit(now);
         self.exchange();
@@ -37,9 +37,9 @@ impl<H: Host> ToeTurn<'_, H> {
         if sent.is_none() && more {
             return Turn::More;
         }
-        let (deadline, probe) = (self.toe.link.tcp().deadline(), self.toe.link.tcp().keepalive());
+        let (deadline, probe) = (self.link.tcp().deadline(), self.link.tcp().keepalive());
         let next = [sent, deadline, probe].into_iter().flatten().min();
-        match (next, self.toe.link.outstanding().is_empty()) {
+        match (next, self.link.outstanding().is_empty()) {
             (Some(at), true) => Turn::FailedUntil(at),
             (None, true) => Turn::Failed,
             (Some(at), false) => Turn::Wait(at),

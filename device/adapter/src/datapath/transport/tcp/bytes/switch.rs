@@ -21,7 +21,7 @@ impl<H: Host> ToeTurn<'_, H> {
         let returned = self.return_receives(now);
         self.exchange();
         // No direction may be closed during a transition.
-        let over = self.toe.receives.end != StreamEnd::Open || self.qp.state() != State::Rts;
+        let over = self.content.receives.end != StreamEnd::Open || self.qp.state() != State::Rts;
         if over {
             self.qp.fail();
             return self.finish();
@@ -42,7 +42,7 @@ impl<H: Host> ToeTurn<'_, H> {
             return Turn::More;
         }
         let look = self.look(now);
-        let next = [sent, self.toe.link.tcp().deadline(), wait, look];
+        let next = [sent, self.link.tcp().deadline(), wait, look];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
@@ -50,21 +50,21 @@ impl<H: Host> ToeTurn<'_, H> {
     /// of them are complete.
     fn return_receives(&mut self, now: Nanos) -> bool {
         if self.progress() == Some(Progress::Filling) {
-            if !self.toe.link.tcp_mut().forget_placed() {
+            if !self.link.tcp_mut().forget_placed() {
                 self.receive(now);
                 return false;
             }
-            self.toe.receives.stopped = true;
+            self.content.receives.stopped = true;
             self.set_progress(Progress::Returning);
-            let early = u32::try_from(self.toe.receives.early().len()).unwrap_or(u32::MAX);
-            self.toe.link.tcp_mut().set_window(WINDOW.saturating_sub(early));
+            let early = u32::try_from(self.content.receives.early().len()).unwrap_or(u32::MAX);
+            self.link.tcp_mut().set_window(WINDOW.saturating_sub(early));
         }
         if self.progress() != Some(Progress::Returning) {
             return true;
         }
         let there = There::new(self.network.core(), self.qp, self.slice);
         let mut responder = self.qp.responder.lock();
-        let receives = &mut self.toe.receives;
+        let receives = &mut self.content.receives;
         let all = Inbox { there: &there, responder: &mut responder, receives }.give_back();
         if std::mem::take(&mut responder.event_due) {
             there.turn.fire(&self.qp.recv_cq);
@@ -77,11 +77,11 @@ impl<H: Host> ToeTurn<'_, H> {
     }
 
     fn progress(&self) -> Option<Progress> {
-        self.toe.switch.as_ref().map(|switch| switch.progress)
+        self.content.switch.as_ref().map(|switch| switch.progress)
     }
 
     fn set_progress(&mut self, progress: Progress) {
-        if let Some(switch) = &mut self.toe.switch {
+        if let Some(switch) = &mut self.content.switch {
             switch.progress = progress;
         }
     }
@@ -90,11 +90,11 @@ impl<H: Host> ToeTurn<'_, H> {
     /// bytes. Returns the time of the next check.
     fn look(&mut self, now: Nanos) -> Option<Nanos> {
         let host = self.network.core().host();
-        let quiet = self.toe.link.outstanding().is_empty()
+        let quiet = self.link.outstanding().is_empty()
             && self.requester.current.is_none()
             && !self.qp.has_posted(host)
-            && self.toe.link.tcp().acknowledged() == self.toe.link.tcp().sent();
-        let switch = self.toe.switch.as_mut()?;
+            && self.link.tcp().acknowledged() == self.link.tcp().sent();
+        let switch = self.content.switch.as_mut()?;
         let Some(to) = switch.to() else {
             // The program has destroyed it.
             self.qp.fail();

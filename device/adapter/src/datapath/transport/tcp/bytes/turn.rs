@@ -24,8 +24,9 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::tcp::bytes::Toe;
-use crate::objects::qp::tcp::link::Counted;
+use crate::objects::qp::tcp::bytes::Bytes;
+use crate::objects::qp::tcp::link::{Counted, Link};
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::Slice;
 use crate::stats::Counter;
@@ -38,38 +39,48 @@ pub(crate) fn run<H: Host>(
     batch: &mut Batch,
     allowance: &Allowance<'_, H>,
 ) -> Turn {
-    let Path::Toe(mut toe) = std::mem::take(&mut requester.path) else { return Turn::Idle };
+    let Path::Tcp(mut tcp) = std::mem::take(&mut requester.path) else { return Turn::Idle };
+    let Tcp { link, content: Content::Bytes(content) } = &mut *tcp else {
+        requester.path = Path::Tcp(tcp);
+        return Turn::Idle;
+    };
     batch.clear();
     let slice = allowance.slice;
-    let mut turn = ToeTurn { network, qp, requester, toe: &mut toe, slice };
-    let end = turn.run(batch);
-    network.send_off(qp.qpn, toe.link.outbox(), slice);
-    toe.link.leave_addresses();
-    if toe.switches() {
-        requester.path = hand_over(network, qp, toe);
+    let end = ToeTurn { network, qp, requester, link, content, slice }.run(batch);
+    network.send_off(qp.qpn, link.outbox(), slice);
+    link.leave_addresses();
+    if let Some(switch) = content.take_ready() {
+        requester.path = hand_over(network, qp, tcp, *switch);
         return Turn::Failed;
     }
-    let end = rest(network.core().host().now(), &mut toe, end);
-    requester.path = Path::Toe(toe);
+    let end = rest(network.core().host().now(), link, content, end);
+    requester.path = Path::Tcp(tcp);
     end
 }
 
 /// Lets a connection without work give its buffers back, and then wait for the time of a probe.
 /// Returns what is left of the turn.
-fn rest<H: Host>(now: Nanos, toe: &mut Toe<H>, turn: Turn) -> Turn {
-    let ended = toe.link.has_ended();
-    let next = toe.link.tcp().keepalive();
+fn rest<H: Host>(now: Nanos, link: &mut Link<H>, content: &mut Bytes<H>, turn: Turn) -> Turn {
+    let ended = link.has_ended();
+    let next = link.tcp().keepalive();
+    let mut idle = |link: &mut Link<H>, now| {
+        link.idle(now, |outstanding| {
+            if outstanding.is_empty() {
+                content.sends.shrink();
+            }
+        })
+    };
     match turn {
         Turn::Idle => {
             let now = (!ended).then_some(now);
-            toe.idle(now).or(next).map_or(Turn::Idle, Turn::Wait)
+            idle(link, now).or(next).map_or(Turn::Idle, Turn::Wait)
         }
         _ if ended => {
-            let _at_once = toe.idle(None);
+            let _at_once = idle(link, None);
             turn
         }
         _ => {
-            toe.link.busy();
+            link.busy();
             match (turn, next) {
                 (Turn::Wait(at), Some(probe)) => Turn::Wait(at.min(probe)),
                 (turn, _) => turn,
@@ -83,7 +94,8 @@ pub(super) struct ToeTurn<'a, H: Host> {
     pub(super) network: Network<'a, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
-    pub(super) toe: &'a mut Toe<H>,
+    pub(super) link: &'a mut Link<H>,
+    pub(super) content: &'a mut Bytes<H>,
     pub(super) slice: &'a Slice<'a, H>,
 }
 
@@ -93,13 +105,13 @@ impl<H: Host> ToeTurn<'_, H> {
             return Turn::Idle;
         }
         let turn = match self.qp.state() {
-            State::Rts | State::Sqd if self.toe.switch.is_some() => self.switch(batch),
+            State::Rts | State::Sqd if self.content.switch.is_some() => self.switch(batch),
             State::Rts | State::Sqd => self.work(batch),
             State::Sqe => self.stopped(),
             State::Err => self.finish(),
             _ => return Turn::Idle,
         };
-        if self.toe.link.life_mut().take_change() {
+        if self.link.life_mut().take_change() {
             self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
         self.count();
@@ -108,7 +120,7 @@ impl<H: Host> ToeTurn<'_, H> {
 
     /// Adds the counts of the turn to the counters of the adapter.
     fn count(&mut self) {
-        let counted = self.toe.link.count();
+        let counted = self.link.count();
         if counted == Counted::default() {
             return;
         }
@@ -125,7 +137,7 @@ impl<H: Host> ToeTurn<'_, H> {
         if self.qp.state() == State::Err {
             return self.finish();
         }
-        let (mut more, mut wait) = (std::mem::take(&mut self.toe.receives.tired), None);
+        let (mut more, mut wait) = (std::mem::take(&mut self.content.receives.tired), None);
         match self.take(batch) {
             Some(Next::Done) => {}
             Some(Next::Later(until)) => wait = Some(until),
@@ -144,13 +156,13 @@ impl<H: Host> ToeTurn<'_, H> {
         }
         // There may be room for more work requests now.
         more |= self.qp.has_posted(self.network.core().host())
-            && self.toe.link.outstanding().is_empty()
+            && self.link.outstanding().is_empty()
             && wait.is_none()
-            && !self.toe.sends.is_over();
+            && !self.content.sends.is_over();
         if sent.is_none() && more {
             return Turn::More;
         }
-        let next = [sent, self.toe.link.tcp().deadline(), wait];
+        let next = [sent, self.link.tcp().deadline(), wait];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
 
@@ -158,8 +170,8 @@ impl<H: Host> ToeTurn<'_, H> {
     /// If their data cannot be read, the QP fails.
     pub(super) fn answer(&mut self) -> bool {
         self.free_acknowledged();
-        let una = self.toe.link.tcp().acknowledged();
-        let Some(session) = &mut self.toe.session else { return false };
+        let una = self.link.tcp().acknowledged();
+        let Some(session) = &mut self.content.session else { return false };
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         iscsi::answer(&here, self.qp, session, una).unwrap_or_else(|iscsi::Unreadable| {
             self.qp.failed(self.network.core(), Kind::QpFatal);
@@ -170,7 +182,7 @@ impl<H: Host> ToeTurn<'_, H> {
     /// Handles expired timers. Returns the present time.
     pub(super) fn begin(&mut self) -> Nanos {
         let now = self.network.core().host().now();
-        self.toe.link.tcp_mut().timeout(now);
+        self.link.tcp_mut().timeout(now);
         now
     }
 
@@ -179,8 +191,8 @@ impl<H: Host> ToeTurn<'_, H> {
     pub(super) fn receive(&mut self, now: Nanos) {
         let there = There::new(self.network.core(), self.qp, self.slice);
         let mut responder = self.qp.responder.lock();
-        let Toe { link, receives, session, .. } = &mut *self.toe;
-        let tcp = link.tcp_mut();
+        let Bytes { receives, session, .. } = &mut *self.content;
+        let tcp = self.link.tcp_mut();
         if let Some(session) = session {
             let mut inbox =
                 iscsi::Inbox { there: &there, responder: &mut responder, receives, session };
@@ -210,23 +222,23 @@ impl<H: Host> ToeTurn<'_, H> {
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
-        let joins = self.network.joins() && self.toe.link.ends().path.vlan.is_none();
-        self.toe.link.mark_used();
+        let joins = self.network.joins() && self.link.ends().path.vlan.is_none();
+        self.link.mark_used();
         let mut joiner = Joiner::new(joins);
-        let (network, to, slice) = (self.network, self.toe.link.ends().next_hop(), self.slice);
+        let (network, to, slice) = (self.network, self.link.ends().next_hop(), self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
-        self.toe.link.queue(|path, id| joiner.finish(path, id));
+        self.link.queue(|path, id| joiner.finish(path, id));
         next
     }
 
     /// Adds the next segment to a frame.
     fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Transmit> {
-        let most = usize::from(self.toe.link.ends().mss);
-        let Toe { link, sends, session, .. } = &mut *self.toe;
+        let most = usize::from(self.link.ends().mss);
+        let Bytes { sends, session, .. } = &mut *self.content;
         if !joiner.has_room(most) {
-            link.queue(|path, id| joiner.finish(path, id));
+            self.link.queue(|path, id| joiner.finish(path, id));
         }
-        let (tcp, outstanding) = link.io();
+        let (tcp, outstanding) = self.link.io();
         let core = self.network.core();
         let (qp, slice, space) = (self.qp, self.slice, joiner.space(most));
         let sent = match session {
@@ -240,7 +252,7 @@ impl<H: Host> ToeTurn<'_, H> {
                 tcp.transmit(now, &mut source, space)?
             }
         };
-        link.queue(|path, id| joiner.add(&sent, path, id));
+        self.link.queue(|path, id| joiner.add(&sent, path, id));
         Some(sent)
     }
 
@@ -248,20 +260,19 @@ impl<H: Host> ToeTurn<'_, H> {
     /// them has failed.
     pub(super) fn complete(&mut self) -> Option<Turn> {
         let una = self.free_acknowledged();
-        while let Some(index) = self.toe.sends.pop_acknowledged(una) {
-            self.toe.link.outstanding_mut().end(index.into(), End::Done);
+        while let Some(index) = self.content.sends.pop_acknowledged(una) {
+            self.link.outstanding_mut().end(index.into(), End::Done);
         }
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        ended::complete(&here, self.qp, self.toe.link.outstanding_mut())
+        ended::complete(&here, self.qp, self.link.outstanding_mut())
     }
 
     /// Frees the PDUs that the target has acknowledged, and so makes room for further answers.
     /// Returns the position of the first byte that is not acknowledged.
     fn free_acknowledged(&mut self) -> StreamPos {
-        let una = self.toe.link.tcp().acknowledged();
-        let Toe { session, link, .. } = &mut *self.toe;
-        if let Some(session) = session {
-            let outstanding = link.outstanding_mut();
+        let una = self.link.tcp().acknowledged();
+        let outstanding = self.link.outstanding_mut();
+        if let Some(session) = &mut self.content.session {
             session
                 .outgoing
                 .drop_acknowledged(una, |index| outstanding.end(index.into(), End::Done));

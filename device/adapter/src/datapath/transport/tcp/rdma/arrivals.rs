@@ -10,7 +10,8 @@ use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::tcp::segments;
 use crate::ethernet::{Joint, Parsed};
 use crate::host::Host;
-use crate::objects::qp::tcp::rdma::Streaming;
+use crate::objects::qp::tcp::rdma::Rdma;
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
 
@@ -26,13 +27,14 @@ pub(crate) fn arrive<H: Host>(
     let parsed = segments::parse(parsed)?;
     let mut requester = qp.requester.lock();
     let asker = requester.asker();
-    let Path::Stream(streaming) = &mut requester.path else { return None };
-    if !segments::are_for(network, streaming.link.ends(), &parsed, frame.count()) {
+    let Path::Tcp(tcp) = &mut requester.path else { return None };
+    let Tcp { link, content: Content::Rdma(rdma) } = &mut **tcp else { return None };
+    if !segments::are_for(network, link.ends(), &parsed, frame.count()) {
         return None;
     }
-    streaming.dormant = false;
+    rdma.dormant = false;
     let now = network.core().host().now();
-    let Streaming { link, stream, switched, moves, .. } = &mut **streaming;
+    let Rdma { stream, switched, moves, .. } = &mut **rdma;
     let (tcp, outstanding) = link.io();
     'received: {
         let mut responder = qp.responder.lock();
@@ -61,14 +63,13 @@ pub(crate) fn too_long<H: Host>(
 ) -> Option<Arc<Qp<H>>> {
     let notice = TooLong::of(frame.bytes(), &headers)?;
     let mut requester = qp.requester.lock();
-    let Path::Stream(streaming) = &mut requester.path else { return None };
+    let Path::Tcp(tcp) = &mut requester.path else { return None };
     let now = network.core().host().now();
-    if !streaming.link.ends().is_between(&tuple_of(&notice))
-        || !streaming.link.tcp_mut().too_long(now, notice.seq, notice.mss)
+    if !tcp.link.ends().is_between(&tuple_of(&notice))
+        || !tcp.link.tcp_mut().too_long(now, notice.seq, notice.mss)
     {
         return None;
     }
-    streaming.fit_path();
     drop(requester);
     Some(qp)
 }

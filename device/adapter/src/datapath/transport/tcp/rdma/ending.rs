@@ -18,10 +18,10 @@ use crate::stats::Counter;
 impl<H: Host> Sending<'_, H> {
     /// Ends the connection if it has not opened, closed or ended in time. Returns the time limit.
     pub(super) fn limit(&mut self, now: Nanos) -> Option<Nanos> {
-        let limit = self.streaming.limit(self.qp.state(), now)?;
+        let limit = self.content.limit(self.link, self.qp.state(), now)?;
         if limit <= now {
-            self.streaming.link.life_mut().end(Ending::TimedOut);
-            self.streaming.stream.happened(Happening::TimeOut);
+            self.link.life_mut().end(Ending::TimedOut);
+            self.content.stream.happened(Happening::TimeOut);
             self.exchange();
         }
         Some(limit)
@@ -34,10 +34,10 @@ impl<H: Host> Sending<'_, H> {
         if self.qp.has_posted(core.host()) || self.requester.current.is_some() {
             return;
         }
-        self.streaming.leaves = true;
-        self.streaming.stream.disconnect(Want::Graceful);
+        self.content.leaves = true;
+        self.content.stream.disconnect(Want::Graceful);
         self.part();
-        if self.streaming.link.outstanding().is_empty() {
+        if self.link.outstanding().is_empty() {
             let _idle = drained(core, self.qp, self.requester);
         }
     }
@@ -48,16 +48,16 @@ impl<H: Host> Sending<'_, H> {
     pub(super) fn finish(&mut self) -> Turn {
         let now = self.begin();
         if let Some(cause) = self.qp.responder.lock().stream.refused.take() {
-            self.streaming.stream.refuse(cause);
+            self.content.stream.refuse(cause);
         } else if self.qp.has_given_up() {
-            self.streaming.stream.refuse(Cause::LocalCatastrophic);
+            self.content.stream.refuse(Cause::LocalCatastrophic);
         }
         // The peer reports through the connection why it has refused a message.
-        let is_reported = matches!(self.streaming.pairing, Pairing::Refused);
+        let is_reported = matches!(self.content.pairing, Pairing::Refused);
         let runs = !is_reported
-            && matches!(self.streaming.stream.state(), StreamState::Starting | StreamState::Rts);
-        if runs || self.streaming.link.life().ending() == Ending::Local {
-            self.streaming.stream.disconnect(Want::Abortive);
+            && matches!(self.content.stream.state(), StreamState::Starting | StreamState::Rts);
+        if runs || self.link.life().ending() == Ending::Local {
+            self.content.stream.disconnect(Want::Abortive);
         }
         let limit = self.limit(now);
         self.exchange();
@@ -65,18 +65,18 @@ impl<H: Host> Sending<'_, H> {
         self.exchange();
         // Each pass completes one request that has failed.
         for _ in 0..OUTSTANDING {
-            if self.report().is_none() || self.streaming.link.outstanding().is_empty() {
+            if self.report().is_none() || self.link.outstanding().is_empty() {
                 break;
             }
         }
-        if sent.is_none() && self.streaming.link.tcp().state() == TcpState::Closed {
-            self.streaming.link.gone();
+        if sent.is_none() && self.link.tcp().state() == TcpState::Closed {
+            self.link.gone();
         }
-        let over = self.streaming.link.life().stage() == Stage::Gone;
-        let deadline = self.streaming.link.tcp().deadline();
+        let over = self.link.life().stage() == Stage::Gone;
+        let deadline = self.link.tcp().deadline();
         let next = [sent, deadline, limit].into_iter().flatten().min().filter(|_| !over);
         match next {
-            Some(at) if self.streaming.link.outstanding().is_empty() => Turn::FailedUntil(at),
+            Some(at) if self.link.outstanding().is_empty() => Turn::FailedUntil(at),
             Some(at) => Turn::Wait(at),
             None => Turn::Failed,
         }
@@ -86,8 +86,8 @@ impl<H: Host> Sending<'_, H> {
     pub(super) fn events(&mut self) -> bool {
         let core = self.network.core();
         let mut failed = false;
-        while let Some(event) = self.streaming.stream.next_event() {
-            self.streaming.link.life_mut().follow(&event, self.streaming.stream.state());
+        while let Some(event) = self.content.stream.next_event() {
+            self.link.life_mut().follow(&event, self.content.stream.state());
             match event {
                 Event::Established(_) => continue,
                 Event::TerminateSent(_) => {

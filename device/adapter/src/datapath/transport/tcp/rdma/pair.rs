@@ -17,7 +17,7 @@ use vrnic_iwarp::stream::close::State as StreamState;
 use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 use vrnic_iwarp::wire::terminate::Cause;
-use vrnic_packet::Nanos;
+use vrnic_packet::{Mtu, Nanos};
 use vrnic_roce::Psn;
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::Path as TcpPath;
@@ -27,7 +27,9 @@ use super::turn::{Sending, Way, error_of};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
 use crate::objects::claims::Tuple;
-use crate::objects::qp::tcp::rdma::{Pairing, Streaming};
+use crate::objects::qp::tcp::link::Link;
+use crate::objects::qp::tcp::rdma::{Pairing, Rdma};
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Peer, Qp, Requester};
 use crate::requests::wqe::SendWqe;
 
@@ -39,8 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(10);
 /// Returns whether the connection of a QP has no work until a frame arrives or it ends.
 #[inline]
 pub(crate) fn is_dormant<H: Host>(qp: &Qp<H>, requester: &Requester<H>) -> bool {
-    matches!(&requester.path, Path::Stream(streaming) if streaming.dormant)
-        && qp.state() == State::Rts
+    requester.path.rdma().is_some_and(|rdma| rdma.dormant) && qp.state() == State::Rts
 }
 
 /// Returns the cause of the Terminate for a message that is refused, and the status of the sender's
@@ -75,9 +76,10 @@ pub(crate) fn carries(send: &SendWqe) -> bool {
 /// Sends something to a peer that has not answered for long, so that TCP finds out whether it is
 /// gone. Returns whether there is something to send.
 pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: Nanos) -> bool {
-    let Path::Stream(streaming) = &mut requester.path else { return false };
-    streaming.probe(now) && {
-        streaming.dormant = false;
+    let Path::Tcp(tcp) = &mut requester.path else { return false };
+    let Tcp { link, content: Content::Rdma(rdma) } = &mut **tcp else { return false };
+    rdma.probe(link.tcp(), now) && {
+        rdma.dormant = false;
         true
     }
 }
@@ -85,15 +87,15 @@ pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: Nanos) -> bool {
 impl<H: Host> Sending<'_, H> {
     /// Returns the path of the next work requests. It is decided once.
     pub(super) fn way(&mut self, now: Nanos) -> Way {
-        if matches!(self.streaming.pairing, Pairing::Undecided) {
+        if matches!(self.content.pairing, Pairing::Undecided) {
             match self.decide() {
-                Some(pairing) => self.streaming.pairing = pairing,
-                None if self.streaming.link.life().stage() == Stage::Opening => {
+                Some(pairing) => self.content.pairing = pairing,
+                None if self.link.life().stage() == Stage::Opening => {
                     return Way::Later(None);
                 }
                 None => {
                     let until = now.plus(PAIR_TIMEOUT);
-                    let until = *self.streaming.pair_by.get_or_insert(until);
+                    let until = *self.content.pair_by.get_or_insert(until);
                     if until > now {
                         // The longer it has taken, the longer are the pauses: other connections may
                         // be opening, too.
@@ -101,7 +103,7 @@ impl<H: Host> Sending<'_, H> {
                         let pause = POLL_INTERVAL.max(waited / 2);
                         return Way::Later(Some(now.plus(pause).min(until)));
                     }
-                    self.streaming.pairing = Pairing::Apart;
+                    self.content.pairing = Pairing::Apart;
                 }
             }
         }
@@ -110,13 +112,13 @@ impl<H: Host> Sending<'_, H> {
             && self.requester.open_reads.is_empty();
         // When it leaves, the rest of the posted requests is sent by TCP, followed by the end of
         // the connection.
-        if self.streaming.pairing.is_paired() && !leaves { Way::Memory } else { Way::Tcp }
+        if self.content.pairing.is_paired() && !leaves { Way::Memory } else { Way::Tcp }
     }
 
     /// Decides whether the two ends are paired. Returns `None` if that cannot be known yet.
     fn decide(&mut self) -> Option<Pairing<H>> {
-        let (fabric, to) = (self.network.fabric, self.streaming.link.ends().next_hop());
-        let open = match self.streaming.link.life().stage() {
+        let (fabric, to) = (self.network.fabric, self.link.ends().next_hop());
+        let open = match self.link.life().stage() {
             Stage::Opening => false,
             Stage::Open => true,
             _ => return Some(Pairing::Apart),
@@ -132,21 +134,21 @@ impl<H: Host> Sending<'_, H> {
         let Some(peer) = self.other_end() else { return Some(Pairing::Apart) };
         let mut theirs = peer.qp.requester.try_lock()?;
         let theirs = &mut *theirs;
-        let Path::Stream(other) = &theirs.path else { return Some(Pairing::Apart) };
-        let decided = matches!(other.pairing, Pairing::Apart | Pairing::Refused);
-        if decided || !self.is_other_end(&peer, other) {
+        let Path::Tcp(other) = &theirs.path else { return Some(Pairing::Apart) };
+        let Content::Rdma(rdma) = &other.content else { return Some(Pairing::Apart) };
+        let decided = matches!(rdma.pairing, Pairing::Apart | Pairing::Refused);
+        if decided || !self.is_other_end(&peer, &other.link, rdma) {
             return Some(Pairing::Apart);
         }
-        let drained =
-            self.streaming.link.outstanding().is_empty() && self.requester.current.is_none();
-        let [sent, _] = self.streaming.link.tcp().numbers();
+        let drained = self.link.outstanding().is_empty() && self.requester.current.is_none();
+        let [sent, _] = self.link.tcp().numbers();
         let [_, received] = other.link.tcp().numbers();
-        let quiet = drained && self.streaming.stream.has_sent_all() && sent == received;
+        let quiet = drained && self.content.stream.has_sent_all() && sent == received;
         if other.link.life().stage() == Stage::Opening || !quiet {
             return None;
         }
-        let ird = other.stream.agreement().map_or(0, |agreed| agreed.ird);
-        if matches!(other.pairing, Pairing::Undecided) {
+        let ird = rdma.stream.agreement().map_or(0, |agreed| agreed.ird);
+        if matches!(rdma.pairing, Pairing::Undecided) {
             peer.qp.schedule(&peer.core);
         }
         self.pair(&peer, Psn::new(sent.0), ird);
@@ -155,8 +157,8 @@ impl<H: Host> Sending<'_, H> {
 
     /// Returns the QP of this daemon that has the other end of the connection.
     fn other_end(&self) -> Option<Peer<H>> {
-        let TcpPath { source, destination, .. } = self.streaming.link.ends().path;
-        let to = self.streaming.link.ends().next_hop();
+        let TcpPath { source, destination, .. } = self.link.ends().path;
+        let to = self.link.ends().next_hop();
         let station = self.network.fabric.station(to)?;
         let vlan = to.vlan;
         let tuple = Tuple { vlan, local: destination, remote: source };
@@ -166,24 +168,24 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Returns whether `other` is the other end of the same connection.
-    fn is_other_end(&self, peer: &Peer<H>, other: &Streaming<H>) -> bool {
-        let (own, theirs) = (&self.streaming.link.ends().path, &other.link.ends().path);
-        let runs = |streaming: &Streaming<H>| {
-            streaming.link.tcp().state() == TcpState::Established
-                && matches!(streaming.stream.state(), StreamState::Starting | StreamState::Rts)
+    fn is_other_end(&self, peer: &Peer<H>, link: &Link<H>, rdma: &Rdma<H>) -> bool {
+        let (own, theirs) = (&self.link.ends().path, &link.ends().path);
+        let runs = |link: &Link<H>, rdma: &Rdma<H>| {
+            link.tcp().state() == TcpState::Established
+                && matches!(rdma.stream.state(), StreamState::Starting | StreamState::Rts)
         };
         (theirs.source, theirs.destination) == (own.destination, own.source)
             && (theirs.to, theirs.from) == (own.from, own.to)
             && peer.qp.state() == State::Rts
-            && other.link.life().stage() as u8 <= Stage::Open as u8
-            && runs(self.streaming)
-            && runs(other)
+            && link.life().stage() as u8 <= Stage::Open as u8
+            && runs(self.link, self.content)
+            && runs(link, rdma)
     }
 
     /// Makes the messages of this end go to the memory of the other one, which accepts as many
     /// READs and atomics as it has agreed to.
     fn pair(&mut self, peer: &Peer<H>, psn: Psn, ird: u16) {
-        let (path, route) = (self.streaming.link.ends().path, self.streaming.route());
+        let (path, route) = (self.link.ends().path, self.link.ends().route());
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         let reads = few(ird);
         {
@@ -200,7 +202,7 @@ impl<H: Host> Sending<'_, H> {
             responder.first_psn = psn;
             responder.max_dest_rd_atomic = reads;
         }
-        let ord = self.streaming.stream.agreement().map_or(0, |agreed| agreed.ord);
+        let ord = self.content.stream.agreement().map_or(0, |agreed| agreed.ord);
         let mut attr = self.qp.attr.lock();
         attr.dest_qpn = peer.qp.qpn;
         attr.av.dmac = path.to.0;
@@ -208,7 +210,7 @@ impl<H: Host> Sending<'_, H> {
         attr.max_rd_atomic = few(ord);
         // Only TCP detects that the other end is gone.
         attr.timeout = 0;
-        attr.path_mtu = self.streaming.path_mtu().code();
+        attr.path_mtu = Mtu::within(self.link.ends().mss.into()).code();
         let config = &mut self.requester.config;
         config.dest_qpn = attr.dest_qpn;
         config.route = route;
@@ -217,12 +219,13 @@ impl<H: Host> Sending<'_, H> {
         config.max_rd_atomic = attr.max_rd_atomic;
         config.first_psn = psn;
         drop(attr);
-        self.streaming.needs_no_probes();
+        self.content.needs_no_nudges();
+        self.link.tcp_mut().stop_keepalive();
     }
 
     /// Stops to receive copied messages from the other end, because this end has finished.
     pub(super) fn part(&self) {
-        if self.streaming.stream.state() != StreamState::Rts {
+        if self.content.stream.state() != StreamState::Rts {
             self.qp.responder.lock().route = None;
         }
     }
@@ -230,9 +233,9 @@ impl<H: Host> Sending<'_, H> {
     /// Passes the message in progress to the stream if the peer has closed, so that it is
     /// outstanding at the end of the stream.
     pub(super) fn hand_back(&mut self) {
-        let closed = self.streaming.link.tcp().state() == TcpState::CloseWait;
+        let closed = self.link.tcp().state() == TcpState::CloseWait;
         let sends = |send: &SendWqe| !send.is_local() && send.opcode != Opcode::RegMr;
-        if !closed || !self.streaming.pairing.is_paired() {
+        if !closed || !self.content.pairing.is_paired() {
             return;
         }
         if let Some(send) = self.requester.current.filter(sends) {

@@ -22,7 +22,7 @@ impl<H: Host> Sending<'_, H> {
         let now = self.begin();
         let (limit, look) = (
             self.limit(now),
-            self.streaming.check_waits(now, || self.qp.waits_for(&self.qp.recv_cq)),
+            self.content.check_waits(now, || self.qp.waits_for(&self.qp.recv_cq)),
         );
         let sent = self.transmit(now);
         self.exchange();
@@ -35,13 +35,12 @@ impl<H: Host> Sending<'_, H> {
         if self.qp.state() == State::Err {
             return self.finish();
         }
-        if sent.is_none() && self.streaming.stream.waits_for_turn() {
+        if sent.is_none() && self.content.stream.waits_for_turn() {
             return Turn::More;
         }
-        let (deadline, probe) =
-            (self.streaming.link.tcp().deadline(), self.streaming.link.tcp().keepalive());
+        let (deadline, probe) = (self.link.tcp().deadline(), self.link.tcp().keepalive());
         let next = [sent, deadline, probe, limit, look].into_iter().flatten().min();
-        match (next, self.streaming.link.outstanding().is_empty()) {
+        match (next, self.link.outstanding().is_empty()) {
             (Some(at), true) => Turn::FailedUntil(at),
             (None, true) => Turn::Failed,
             (Some(at), false) => Turn::Wait(at),

@@ -22,6 +22,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::{End, Posted};
+use crate::objects::qp::tcp::rdma::MESSAGES;
 use crate::requests::wqe::SendWqe;
 
 impl<H: Host> Protocol<H> for Sending<'_, H> {
@@ -32,14 +33,14 @@ impl<H: Host> Protocol<H> for Sending<'_, H> {
         self.requester.not_before = None;
         let sends = match self.qp.state() {
             State::Rts => true,
-            State::Sqd => !self.streaming.leaves,
+            State::Sqd => !self.content.leaves,
             _ => false,
         };
-        sends && !self.streaming.link.outstanding().has_failed() && self.streaming.has_room()
+        sends && !self.link.outstanding().has_failed() && self.link.has_room(MESSAGES)
     }
 
     fn queue(&mut self) -> Queue<'_, H> {
-        let outstanding = self.streaming.link.outstanding_mut();
+        let outstanding = self.link.outstanding_mut();
         Queue { qp: self.qp, requester: self.requester, outstanding }
     }
 
@@ -55,7 +56,7 @@ impl<H: Host> Protocol<H> for Sending<'_, H> {
                     let end = Some(End::Failed(denied.into()));
                     let opcode = send.completed();
                     let posted = Posted { send: *send, opcode, command: None, end };
-                    self.streaming.link.outstanding_mut().post(posted, raw);
+                    self.link.outstanding_mut().post(posted, raw);
                     return false;
                 }
             }
@@ -114,16 +115,16 @@ impl<H: Host> Sending<'_, H> {
             }
         }
         let is_refused = posted.end.is_some();
-        self.streaming.link.outstanding_mut().post(posted, raw);
+        self.link.outstanding_mut().post(posted, raw);
         if is_refused {
             return false;
         }
         let request = self.request(send);
-        let stream = &mut self.streaming.stream;
+        let stream = &mut self.content.stream;
         let pushed = request.is_some_and(|request| stream.push(request).is_ok());
         if !pushed {
             let end = End::Failed(Status::LocQpOpErr.into());
-            self.streaming.link.outstanding_mut().end(send.index.into(), end);
+            self.link.outstanding_mut().end(send.index.into(), end);
         }
         pushed
     }

@@ -29,9 +29,10 @@ use crate::memory::tpt::Denied;
 use crate::objects::completion::WrError;
 use crate::objects::core::Core;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::tcp::link::Counted;
-use crate::objects::qp::tcp::rdma::Streaming;
+use crate::objects::qp::tcp::link::{Counted, Link};
+use crate::objects::qp::tcp::rdma::Rdma;
 use crate::objects::qp::tcp::switched::Switched;
+use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -44,39 +45,40 @@ pub(crate) fn run<H: Host>(
     batch: &mut Batch,
     allowance: &Allowance<'_, H>,
 ) -> Turn {
-    let Path::Stream(mut streaming) = std::mem::take(&mut requester.path) else {
+    let Path::Tcp(mut tcp) = std::mem::take(&mut requester.path) else { return Turn::Idle };
+    let Tcp { link, content: Content::Rdma(content) } = &mut *tcp else {
+        requester.path = Path::Tcp(tcp);
         return Turn::Idle;
     };
     batch.clear();
     let slice = allowance.slice;
-    let mut sending = Sending { network, qp, requester, streaming: &mut streaming, slice };
-    let turn = sending.run(batch);
-    let core = network.core();
-    network.send_off(qp.qpn, streaming.link.outbox(), slice);
-    streaming.link.leave_addresses();
-    let turn = rest(core, &mut streaming, turn);
-    streaming.dormant = streaming.pairing.is_paired() && turn == Turn::Idle;
-    requester.path = Path::Stream(streaming);
+    let turn = Sending { network, qp, requester, link, content, slice }.run(batch);
+    network.send_off(qp.qpn, link.outbox(), slice);
+    link.leave_addresses();
+    let turn = rest(network.core(), link, content, turn);
+    content.dormant = content.pairing.is_paired() && turn == Turn::Idle;
+    requester.path = Path::Tcp(tcp);
     turn
 }
 
 /// Lets a connection without work give its buffers back, and then wait for the time of a probe.
 /// Returns what is left of the turn.
-fn rest<H: Host>(core: &Core<H>, streaming: &mut Streaming<H>, turn: Turn) -> Turn {
-    let ended = streaming.link.has_ended();
+fn rest<H: Host>(core: &Core<H>, link: &mut Link<H>, content: &mut Rdma<H>, turn: Turn) -> Turn {
+    let (ended, paired) = (link.has_ended(), content.pairing.is_paired());
+    let mut idle = |link: &mut Link<H>, now| link.idle(now, |_| content.stream.shrink());
     match turn {
         Turn::Idle => {
-            let now = (!streaming.pairing.is_paired() && !ended).then(|| core.host().now());
-            let next = streaming.idle(now).or_else(|| streaming.link.tcp().keepalive());
+            let now = (!paired && !ended).then(|| core.host().now());
+            let next = idle(link, now).or_else(|| link.tcp().keepalive());
             next.map_or(Turn::Idle, Turn::Wait)
         }
         _ if ended => {
-            let _at_once = streaming.idle(None);
+            let _at_once = idle(link, None);
             turn
         }
         _ => {
-            streaming.link.busy();
-            match (turn, streaming.link.tcp().keepalive()) {
+            link.busy();
+            match (turn, link.tcp().keepalive()) {
                 (Turn::Wait(at), Some(probe)) => Turn::Wait(at.min(probe)),
                 (turn, _) => turn,
             }
@@ -106,7 +108,8 @@ pub(super) struct Sending<'a, H: Host> {
     pub(super) network: Network<'a, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
-    pub(super) streaming: &'a mut Streaming<H>,
+    pub(super) link: &'a mut Link<H>,
+    pub(super) content: &'a mut Rdma<H>,
     pub(super) slice: &'a Slice<'a, H>,
 }
 
@@ -121,7 +124,7 @@ impl<H: Host> Sending<'_, H> {
             State::Err => self.finish(),
             _ => return Turn::Idle,
         };
-        if self.streaming.link.life_mut().take_change() {
+        if self.link.life_mut().take_change() {
             self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
         self.count();
@@ -130,8 +133,7 @@ impl<H: Host> Sending<'_, H> {
 
     /// Adds the counts of the turn to the counters of the adapter.
     fn count(&mut self) {
-        let (counted, crc_errors) =
-            (self.streaming.link.count(), self.streaming.count_crc_errors());
+        let (counted, crc_errors) = (self.link.count(), self.content.count_crc_errors());
         if counted == Counted::default() && crc_errors == 0 {
             return;
         }
@@ -145,7 +147,7 @@ impl<H: Host> Sending<'_, H> {
     fn work(&mut self, batch: &mut Batch) -> Turn {
         let now = self.begin();
         let limit = self.limit(now);
-        let look = self.streaming.check_waits(now, || self.qp.waits_for(&self.qp.recv_cq));
+        let look = self.content.check_waits(now, || self.qp.waits_for(&self.qp.recv_cq));
         if self.report().is_some() {
             return self.failed();
         }
@@ -161,15 +163,15 @@ impl<H: Host> Sending<'_, H> {
             Some(Next::More) => more = true,
             Some(Next::Readers(index)) => {
                 self.network.core().wait_for_readers(self.slice);
-                self.streaming.link.outstanding_mut().end(index.into(), End::Done);
+                self.link.outstanding_mut().end(index.into(), End::Done);
                 more = true;
             }
             None => return self.failed(),
         }
-        let nudge = self.streaming.nudge(now);
+        let nudge = self.content.nudge(self.link.life().stage(), now);
         let sent = self.transmit(now);
         self.exchange();
-        let before = self.streaming.stream.state();
+        let before = self.content.stream.state();
         if self.report().is_some() {
             return self.failed();
         }
@@ -177,16 +179,16 @@ impl<H: Host> Sending<'_, H> {
             self.close();
         }
         // In this case the stream has orders for TCP.
-        more |= self.streaming.stream.state() != before;
-        more |= self.streaming.stream.waits_for_turn();
+        more |= self.content.stream.state() != before;
+        more |= self.content.stream.waits_for_turn();
         // A work request that waited for all before it may continue now.
         let held = self.qp.held.load(Ordering::Relaxed) || self.requester.not_before.is_some();
         let waits = self.requester.current.is_some() && matches!(way, Way::Tcp) && !held;
-        more |= waits && self.streaming.link.outstanding().is_empty();
+        more |= waits && self.link.outstanding().is_empty();
         if sent.is_none() && more {
             return Turn::More;
         }
-        let deadline = self.streaming.link.tcp().deadline();
+        let deadline = self.link.tcp().deadline();
         let next = [sent, deadline, look, limit, nudge, wait];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
@@ -194,8 +196,8 @@ impl<H: Host> Sending<'_, H> {
     /// Handles expired timers. Returns the present time.
     pub(super) fn begin(&mut self) -> Nanos {
         let now = self.network.core().host().now();
-        self.streaming.link.tcp_mut().timeout(now);
-        self.streaming.fit_path();
+        self.link.tcp_mut().timeout(now);
+        self.content.fit_path(self.link.tcp());
         self.resume(now);
         self.hand_back();
         self.exchange();
@@ -211,8 +213,8 @@ impl<H: Host> Sending<'_, H> {
 
     /// Calls `work` with TCP, the stream and the memory.
     fn with<T>(&mut self, work: impl FnOnce(Parts<'_>, &mut Reach<'_, H>) -> T) -> T {
-        let Streaming { link, stream, switched, moves, .. } = &mut *self.streaming;
-        let (tcp, outstanding) = link.io();
+        let Rdma { stream, switched, moves, .. } = &mut *self.content;
+        let (tcp, outstanding) = self.link.io();
         let mut responder = self.qp.responder.lock();
         let mut reach = Reach {
             asker: self.requester.asker(),
@@ -276,22 +278,21 @@ impl<H: Host> Sending<'_, H> {
                 }
             }
         });
-        self.streaming.watch_acknowledgements();
+        self.content.watch_acknowledgements(self.link.tcp());
         if let Some(end) = ended {
-            self.streaming.link.life_mut().tcp_ended(end);
+            self.link.life_mut().tcp_ended(end);
         }
     }
 
     /// Sends segments. Returns the time of the next try if the network has no room.
     pub(super) fn transmit(&mut self, now: Nanos) -> Option<Nanos> {
-        let joins = self.network.joins() && self.streaming.link.ends().path.vlan.is_none();
-        self.streaming.link.mark_used();
+        let joins = self.network.joins() && self.link.ends().path.vlan.is_none();
+        self.link.mark_used();
         let mut joiner = Joiner::new(joins);
-        let (network, to, slice) =
-            (self.network, self.streaming.link.ends().next_hop(), self.slice);
+        let (network, to, slice) = (self.network, self.link.ends().next_hop(), self.slice);
         let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
-        self.streaming.link.queue(|path, id| joiner.finish(path, id));
-        if std::mem::take(&mut self.streaming.moves.reads) && next.is_none() {
+        self.link.queue(|path, id| joiner.finish(path, id));
+        if std::mem::take(&mut self.content.moves.reads) && next.is_none() {
             let pause = network.core().host().moves_for();
             return Some(now.plus(pause.clamp(NO_ROOM_PAUSE, LONGEST_PAUSE)));
         }
@@ -300,16 +301,16 @@ impl<H: Host> Sending<'_, H> {
 
     /// Adds the next segment to a frame.
     fn segment(&mut self, now: Nanos, joiner: &mut Joiner) -> Option<Transmit> {
-        let most = usize::from(self.streaming.link.ends().mss);
+        let most = usize::from(self.link.ends().mss);
         if !joiner.has_room(most) {
-            self.streaming.link.queue(|path, id| joiner.finish(path, id));
+            self.link.queue(|path, id| joiner.finish(path, id));
         }
         let into = joiner.space(most);
         let sent = self.with(|Parts { tcp, stream, switched }, reach| {
             stream.fill(reach);
             tcp.transmit(now, &mut switched.owner(stream.source(reach)), into)
         })?;
-        self.streaming.link.queue(|path, id| joiner.add(&sent, path, id));
+        self.link.queue(|path, id| joiner.add(&sent, path, id));
         Some(sent)
     }
 
@@ -317,9 +318,9 @@ impl<H: Host> Sending<'_, H> {
     /// them has failed.
     fn complete(&mut self) -> Option<Turn> {
         let mut readers = false;
-        while let Some(done) = self.streaming.stream.next_completion() {
+        while let Some(done) = self.content.stream.next_completion() {
             let mut end = end_of(done.outcome);
-            let read = self.streaming.link.outstanding().find(done.id);
+            let read = self.link.outstanding().find(done.id);
             if end == End::Done
                 && let Some(key) = read.and_then(|(posted, raw)| posted.send.ending_key(raw))
             {
@@ -329,13 +330,13 @@ impl<H: Host> Sending<'_, H> {
                     Err(denied) => end = End::Refused(denied),
                 }
             }
-            self.streaming.link.outstanding_mut().end(done.id, end);
+            self.link.outstanding_mut().end(done.id, end);
         }
         if readers {
             self.network.core().wait_for_readers(self.slice);
         }
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        ended::complete(&here, self.qp, self.streaming.link.outstanding_mut())
+        ended::complete(&here, self.qp, self.link.outstanding_mut())
     }
 }
 
