@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::qp::{AddressVector, Type};
+use vrnic_abi::qp::AddressVector;
 use vrnic_roce::wire::frame::destination;
 
 pub(crate) use super::packets::connect::{Modified, Refused};
-use super::tcp::{bytes, rdma};
-use super::{packets, raw};
+use super::{packets, raw, tcp};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Parsed};
 use crate::host::{Clock, Host};
@@ -47,17 +46,11 @@ pub(crate) fn arrive<H: Host>(
         Class::Roce(headers) => packets::arrive(network, parsed(headers), slice),
         Class::Segment(qpn, headers) => {
             let (qp, parsed) = (network.own.qp(qpn)?, parsed(headers));
-            match qp.kind {
-                Type::Toe => bytes::arrive(network, parsed, qp, slice),
-                _ => rdma::arrive(network, parsed, qp, slice),
-            }
+            tcp::arrive(network, parsed, qp, slice)
         }
         Class::TooLong(qpn, headers) => {
             let (qp, parsed) = (network.own.qp(qpn)?, parsed(headers));
-            match qp.kind {
-                Type::Toe => bytes::too_long(network, parsed, qp),
-                _ => rdma::too_long(network, parsed, qp),
-            }
+            tcp::too_long(network, parsed, qp)
         }
         Class::Raw(qpn) => {
             raw::arrive(network, frame, qpn, slice);

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `source` | the bytes of the sends |
 //! | `inbox` | the bytes that arrive, and the receives |
-//! | `arrivals` | delivery of a frame to a QP |
+//! | `arrivals` | delivery of a segment |
 //! | `turn` | a turn: segments, completions |
 //! | `ending` | the end of a connection |
 //! | `stopped` | turns while the send queue has stopped |
@@ -23,6 +23,6 @@ mod switch;
 mod take;
 mod turn;
 
-pub(crate) use self::arrivals::{arrive, too_long};
+pub(super) use self::arrivals::deliver;
 pub(crate) use self::inbox::WINDOW;
 pub(crate) use self::turn::run;

@@ -29,15 +29,15 @@ use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
 /// The memory of both halves of a QP.
-pub(super) struct Reach<'a, H: Host> {
-    pub(super) core: &'a Arc<Core<H>>,
-    pub(super) qp: &'a Arc<Qp<H>>,
-    pub(super) responder: &'a mut Responder,
-    pub(super) outstanding: &'a Outstanding,
+pub(in crate::datapath::transport::tcp) struct Reach<'a, H: Host> {
+    pub(in crate::datapath::transport::tcp) core: &'a Arc<Core<H>>,
+    pub(in crate::datapath::transport::tcp) qp: &'a Arc<Qp<H>>,
+    pub(in crate::datapath::transport::tcp) responder: &'a mut Responder,
+    pub(in crate::datapath::transport::tcp) outstanding: &'a Outstanding,
     /// The number of the requester for [`HeldMemory::attend`].
-    pub(super) asker: u64,
-    pub(super) moves: &'a mut Moves,
-    pub(super) slice: &'a Slice<'a, H>,
+    pub(in crate::datapath::transport::tcp) asker: u64,
+    pub(in crate::datapath::transport::tcp) moves: &'a mut Moves,
+    pub(in crate::datapath::transport::tcp) slice: &'a Slice<'a, H>,
 }
 
 impl<H: Host> Reach<'_, H> {

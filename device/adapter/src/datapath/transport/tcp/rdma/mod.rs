@@ -4,14 +4,12 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `memory` | the memory of the QP's guest, for the stream |
-//! | `arrivals` | delivery of a frame to a QP |
 //! | `turn` | the part of the connection in a turn: segments, completions |
 //! | `ending` | the end of a connection |
 //! | `stopped` | a connection whose send queue has stopped |
 //! | `pair` | the decision whether messages are copied, between two QPs of this daemon |
 //! | `take` | taking work requests off the send queue |
 
-mod arrivals;
 mod ending;
 mod memory;
 mod pair;
@@ -19,6 +17,6 @@ mod stopped;
 mod take;
 mod turn;
 
-pub(crate) use arrivals::{arrive, too_long};
+pub(super) use memory::Reach;
 pub(crate) use pair::{carries, is_dormant, probe, terminate};
 pub(crate) use turn::run;
