@@ -30,13 +30,11 @@ use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::space::Space;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::tcp::bytes;
 use crate::datapath::transport::{datagram, packets, raw};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::core::Core;
-use crate::objects::qp::tcp::Content;
 use crate::objects::qp::{
     Ended, KeyWait, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
 };
@@ -66,10 +64,7 @@ pub fn run<H: Host>(
     match requester.path {
         Path::Memory => by_memory(network, qp, requester, batch, allowance, None),
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
-        Path::Tcp(ref tcp) => match tcp.content {
-            Content::Rdma(_) => paired::run(network, qp, requester, batch, allowance),
-            Content::Bytes(_) => bytes::run(network, qp, requester, batch, allowance),
-        },
+        Path::Tcp(_) => paired::run(network, qp, requester, batch, allowance),
         // It has no connection yet.
         Path::Promised(_) | Path::Iscsi(_) => {
             not_now(network.core(), qp, requester).unwrap_or(Turn::Idle)

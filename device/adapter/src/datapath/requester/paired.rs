@@ -15,7 +15,7 @@ use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::transport::tcp::rdma;
+use crate::datapath::transport::tcp::{self, rdma};
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -36,7 +36,7 @@ pub(super) fn run<H: Host>(
     let turn = if rdma::is_dormant(qp, requester) {
         Turn::Idle
     } else {
-        rdma::run(network, qp, requester, batch, allowance)
+        tcp::run(network, qp, requester, batch, allowance)
     };
     if matches!(turn, Turn::Failed | Turn::FailedUntil(_)) {
         return turn;

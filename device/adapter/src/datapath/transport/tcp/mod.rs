@@ -2,6 +2,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `turn` | a turn of a QP, whatever its connection carries: work requests, segments |
+//! | `end` | the end of a connection |
 //! | `arrivals` | delivery of a frame to a QP |
 //! | [`rdma`] | iWARP: messages in TCP connections |
 //! | [`bytes`] | TOE: bytes in TCP connections, without messages |
@@ -10,9 +12,12 @@
 
 mod arrivals;
 pub(crate) mod bytes;
+mod end;
 pub(crate) mod iscsi;
 mod joiner;
 pub(crate) mod rdma;
 mod segments;
+mod turn;
 
 pub(crate) use self::arrivals::{arrive, too_long};
+pub(crate) use self::turn::run;

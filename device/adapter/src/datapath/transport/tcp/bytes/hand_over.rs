@@ -20,7 +20,7 @@ use crate::objects::qp::{Path, Peer, Qp};
 
 /// Gives the connection of a QP to the one that its program has chosen, and ends the QP. If the
 /// other one has ended, the connection stays here, and is reset.
-pub(super) fn hand_over<H: Host>(
+pub(in crate::datapath::transport::tcp) fn hand_over<H: Host>(
     network: Network<'_, H>,
     qp: &Qp<H>,
     tcp: Box<Tcp<H>>,

@@ -8,7 +8,6 @@
 //! | `arrivals` | delivery of a segment |
 //! | `turn` | a turn: segments, completions |
 //! | `ending` | the end of a connection |
-//! | `stopped` | turns while the send queue has stopped |
 //! | `switch` | the transition to RDMA messages of another QP |
 //! | `hand_over` | the end of a transition |
 //! | `take` | taking work requests off the send queue |
@@ -18,11 +17,10 @@ mod ending;
 mod hand_over;
 mod inbox;
 mod source;
-mod stopped;
 mod switch;
 mod take;
 mod turn;
 
 pub(super) use self::arrivals::deliver;
+pub(super) use self::hand_over::hand_over;
 pub(crate) use self::inbox::WINDOW;
-pub(crate) use self::turn::run;

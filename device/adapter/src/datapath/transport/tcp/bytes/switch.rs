@@ -4,19 +4,20 @@ use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
 
 use super::inbox::{Inbox, WINDOW};
-use super::turn::ToeTurn;
+use super::turn::BytesTurn;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::there::There;
 use crate::datapath::transport::taking::Next;
+use crate::datapath::transport::tcp::turn::Carrier;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::Peer;
 use crate::objects::qp::tcp::bytes::receives::StreamEnd;
 use crate::objects::qp::tcp::bytes::switch::Progress;
 
-impl<H: Host> ToeTurn<'_, H> {
+impl<H: Host> BytesTurn<'_, H> {
     /// Runs a turn in which the bytes of sends still leave, and bytes that arrive are held back.
-    pub(super) fn switch(&mut self, batch: &mut Batch) -> Turn {
+    pub(super) fn before_messages(&mut self, batch: &mut Batch) -> Turn {
         let now = self.begin();
         let returned = self.return_receives(now);
         self.exchange();
@@ -35,7 +36,7 @@ impl<H: Host> ToeTurn<'_, H> {
         }
         let sent = self.transmit(now);
         self.exchange();
-        if self.complete().is_some() || self.qp.state() == State::Err {
+        if self.report().is_some() || self.qp.state() == State::Err {
             return self.finish();
         }
         if !returned {

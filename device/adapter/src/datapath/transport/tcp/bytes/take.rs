@@ -4,17 +4,16 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 
-use super::turn::ToeTurn;
-use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
+use super::turn::BytesTurn;
+use crate::datapath::transport::taking::{Protocol, Queue};
 use crate::datapath::transport::tcp::iscsi;
 use crate::datapath::turn::TurnContext;
-use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::outstanding::{End, Posted};
 use crate::objects::qp::tcp::bytes::sends::Sends;
 use crate::requests::wqe::SendWqe;
 
-impl<H: Host> Protocol<H> for ToeTurn<'_, H> {
+impl<H: Host> Protocol<H> for BytesTurn<'_, H> {
     fn admits(&mut self) -> bool {
         let sends =
             matches!(self.qp.state(), State::Rts | State::Sqd) && !self.content.sends.is_over();
@@ -43,13 +42,5 @@ impl<H: Host> Protocol<H> for ToeTurn<'_, H> {
         let una = self.link.tcp().acknowledged();
         self.content.sends.push(send.index, send.length, una);
         true
-    }
-}
-
-impl<H: Host> ToeTurn<'_, H> {
-    /// Takes as many work requests as there is room for. Returns `None` if the QP has failed.
-    pub(super) fn take(&mut self, batch: &mut Batch) -> Option<Next> {
-        let (network, qp, slice) = (self.network, self.qp, self.slice);
-        take_all(self, &TurnContext::new(network.core(), qp, slice), batch)
     }
 }

@@ -23,7 +23,7 @@ use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::Path as TcpPath;
 
 use super::memory::refused;
-use super::turn::{Sending, Way, error_of};
+use super::turn::{RdmaTurn, Way, error_of};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
 use crate::objects::claims::Tuple;
@@ -84,7 +84,7 @@ pub(crate) fn probe<H: Host>(requester: &mut Requester<H>, now: Nanos) -> bool {
     }
 }
 
-impl<H: Host> Sending<'_, H> {
+impl<H: Host> RdmaTurn<'_, H> {
     /// Returns the path of the next work requests. It is decided once.
     pub(super) fn way(&mut self, now: Nanos) -> Way {
         if matches!(self.content.pairing, Pairing::Undecided) {

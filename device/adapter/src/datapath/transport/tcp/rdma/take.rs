@@ -10,14 +10,13 @@ use vrnic_iwarp::wire::ddp::{Stag, Tagged};
 use vrnic_iwarp::wire::rdmap::{AtomicOp, SendKind};
 
 use super::pair::carries;
-use super::turn::Sending;
+use super::turn::RdmaTurn;
 use crate::datapath::inbound::{Operation, Remote};
 use crate::datapath::local_wr;
 use crate::datapath::sgl::SgList;
 use crate::datapath::transport::executing::wait_for_pages;
-use crate::datapath::transport::taking::{Next, Protocol, Queue, take_all};
+use crate::datapath::transport::taking::{Protocol, Queue};
 use crate::datapath::turn::TurnContext;
-use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::Qp;
@@ -25,7 +24,7 @@ use crate::objects::qp::outstanding::{End, Posted};
 use crate::objects::qp::tcp::rdma::MESSAGES;
 use crate::requests::wqe::SendWqe;
 
-impl<H: Host> Protocol<H> for Sending<'_, H> {
+impl<H: Host> Protocol<H> for RdmaTurn<'_, H> {
     fn admits(&mut self) -> bool {
         if self.requester.not_before.is_some_and(|until| self.network.core().host().now() < until) {
             return false;
@@ -94,13 +93,7 @@ fn names_ranges(send: &SendWqe, raw: &[u8]) -> bool {
     send.inline(raw).is_none() && send.segments.iter(raw).any(|segment| segment.key == Key::WINDOW)
 }
 
-impl<H: Host> Sending<'_, H> {
-    /// Takes as many work requests as there is room for. Returns `None` if the QP has failed.
-    pub(super) fn take(&mut self, batch: &mut Batch) -> Option<Next> {
-        let (network, qp, slice) = (self.network, self.qp, self.slice);
-        take_all(self, &TurnContext::new(network.core(), qp, slice), batch)
-    }
-
+impl<H: Host> RdmaTurn<'_, H> {
     /// Passes a message, whose WQE is `raw`, to the stream, and makes it outstanding. Returns
     /// whether the stream can execute it.
     pub(super) fn push(&mut self, send: &SendWqe, raw: &[u8]) -> bool {
