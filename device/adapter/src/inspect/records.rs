@@ -137,7 +137,7 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     let connection = match &requester.path {
         Path::Tcp(tcp) => Some((tcp.link.life().stage(), tcp.link.ends().path.to)),
-        Path::Memory | Path::Packets(_) | Path::Promised(_) | Path::Iscsi(_) => None,
+        Path::Memory | Path::Packets(_) | Path::Promised(_) => None,
     };
     if let Some((stage, to)) = connection {
         record.connection = stage as u8;

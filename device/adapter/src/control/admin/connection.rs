@@ -112,11 +112,7 @@ pub(super) fn query_connection<H: Host>(
         return Err(bad(offset_of!(QueryConnection, addr)));
     }
     let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
-    let status = match &qp.requester.lock().path {
-        Path::Tcp(tcp) => tcp.status(),
-        Path::Promised(promise) => promise.status(),
-        _ => return Err(Status::BadState.into()),
-    };
+    let status = qp.requester.lock().path.status().ok_or(Status::BadState)?;
     let memory = adapter.host().hold(Lane::SHARED);
     memory.write(params.addr, status.as_bytes()).map_err(|_| Status::BadAddress)?;
     Ok(())
@@ -132,10 +128,7 @@ pub(super) fn move_connection<H: Host>(
         return Err(bad(offset_of!(MoveConnection, dmac)));
     }
     // A QP that gets a connection later has the MACs of the one that has it now.
-    let from = match &qp.requester.lock().path {
-        Path::Promised(promise) => promise.from(),
-        _ => None,
-    };
+    let from = qp.requester.lock().path.promise().and_then(|promise| promise.from());
     let qp = from.map_or(qp, |from| from.qp);
     let tag = match &qp.requester.lock().path {
         Path::Tcp(tcp) => tcp.link.ends().path.vlan,

@@ -66,9 +66,7 @@ pub fn run<H: Host>(
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
         Path::Tcp(_) => paired::run(network, qp, requester, batch, allowance),
         // It has no connection yet.
-        Path::Promised(_) | Path::Iscsi(_) => {
-            not_now(network.core(), qp, requester).unwrap_or(Turn::Idle)
-        }
+        Path::Promised(_) => not_now(network.core(), qp, requester).unwrap_or(Turn::Idle),
     }
 }
 

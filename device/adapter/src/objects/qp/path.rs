@@ -1,6 +1,6 @@
 //! The path from a connected QP to its peer, and the state of its transport.
 
-use vrnic_abi::connection::Ending;
+use vrnic_abi::connection::{ConnectionStatus, Ending};
 use vrnic_abi::eq::Kind;
 use vrnic_packet::Nanos;
 
@@ -8,10 +8,9 @@ use super::outstanding::Outstanding;
 use super::peer::Peer;
 use super::remote::Sender;
 use super::tcp::bytes::switch::Switch;
-use super::tcp::iscsi::Terms;
 use super::tcp::promise::Promise;
 use super::tcp::rdma::Rdma;
-use super::tcp::{Content, Tcp};
+use super::tcp::{Content, Promised, Tcp};
 use crate::ethernet::Frame;
 use crate::host::Host;
 
@@ -27,20 +26,26 @@ pub enum Path<H: Host> {
     Packets(Box<Sender>),
     /// The peer is reached by a TCP connection.
     Tcp(Box<Tcp<H>>),
-    /// The peer will be reached by the TCP connection that a TOE QP has now.
-    Promised(Box<Promise<H>>),
-    /// The peer will be reached by a TCP connection that carries iSCSI PDUs.
-    Iscsi(Box<Terms>),
+    /// The peer will be reached by a TCP connection that the QP does not have yet.
+    Promised(Box<Promised<H>>),
 }
 
 impl<H: Host> Path<H> {
     /// Returns the work requests that are not completed, if the peer is not reached by memory.
     pub fn outstanding(&mut self) -> Option<&mut Outstanding> {
         match self {
-            Self::Memory | Self::Promised(_) | Self::Iscsi(_) => None,
+            Self::Memory | Self::Promised(_) => None,
             Self::Packets(sender) => Some(&mut sender.outstanding),
             Self::Tcp(tcp) => Some(tcp.link.outstanding_mut()),
         }
+    }
+
+    /// Returns the state of the TCP connection that the QP has, or gets from another QP.
+    pub fn status(&mut self) -> Option<ConnectionStatus> {
+        if let Self::Tcp(tcp) = self {
+            return Some(tcp.status());
+        }
+        self.promise().map(|promise| promise.status())
     }
 
     /// Returns the messages in the TCP connection, if it carries messages.
@@ -66,9 +71,9 @@ impl<H: Host> Path<H> {
     /// Records that the driver has moved the QP to the error state.
     pub fn end(&mut self) {
         match self {
-            Self::Memory | Self::Packets(_) | Self::Iscsi(_) => {}
+            Self::Memory | Self::Packets(_) => {}
             Self::Tcp(tcp) => tcp.link.life_mut().end(Ending::Local),
-            Self::Promised(promise) => promise.refuse(),
+            Self::Promised(_) => self.refuse(),
         }
     }
 
@@ -76,17 +81,30 @@ impl<H: Host> Path<H> {
     /// that notifies the peer, if there is one.
     pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
         match self {
-            Self::Memory | Self::Packets(_) | Self::Iscsi(_) => None,
+            Self::Memory | Self::Packets(_) => None,
             Self::Tcp(tcp) => {
                 if let Content::Bytes(bytes) = &mut tcp.content {
-                    break_promise(bytes.switch.take(), Ending::Local);
+                    break_promise(bytes.mode.switch.take(), Ending::Local);
                 }
                 tcp.link.hang_up(now)
             }
-            Self::Promised(promise) => {
-                promise.refuse();
+            Self::Promised(_) => {
+                self.refuse();
                 None
             }
+        }
+    }
+
+    /// Returns the promise of a connection on which RDMA begins, if the QP has one.
+    pub fn promise(&mut self) -> Option<&mut Promise<H>> {
+        let Self::Promised(promised) = self else { return None };
+        if let Promised::Rdma(promise) = &mut **promised { Some(promise) } else { None }
+    }
+
+    /// Ends the connection that the QP does not get, because it has ended.
+    fn refuse(&mut self) {
+        if let Some(promise) = self.promise() {
+            promise.refuse();
         }
     }
 }
@@ -95,7 +113,7 @@ impl<H: Host> Path<H> {
 /// locked that has the connection, and no other one.
 pub(crate) fn break_promise<H: Host>(switch: Option<Box<Switch<H>>>, ending: Ending) {
     let Some(Peer { core, qp }) = switch.and_then(|switch| switch.to()) else { return };
-    if let Path::Promised(promise) = &mut qp.requester.lock().path {
+    if let Some(promise) = qp.requester.lock().path.promise() {
         promise.end(ending);
     }
     core.report(Kind::ConnectionChanged, qp.qpn);

@@ -88,7 +88,7 @@ fn idle<H: Host>(adapter: &Arc<Adapter<H>>, qp: &Arc<Qp<H>>, give_up: bool) -> O
     let Tcp { link, content } = &**tcp;
     let rest = match content {
         Content::Rdma(rdma) => rdma.stream.rest(give_up),
-        Content::Bytes(_) => Rest::Reached,
+        Content::Bytes(_) | Content::Iscsi(_) => Rest::Reached,
     };
     let flushed = !qp.has_posted(host) && !receives && link.outstanding().is_empty();
     let gone = link.life().stage() == Stage::Gone;

@@ -15,7 +15,7 @@ use crate::datapath::local_wr;
 use crate::host::{Host, Transfers};
 use crate::objects::qp::Path;
 use crate::objects::qp::tcp::iscsi::Terms;
-use crate::objects::qp::tcp::{Content, Tcp};
+use crate::objects::qp::tcp::{Content, Promised, Tcp};
 
 pub(in crate::control::admin) fn set_iscsi<H: Host>(
     adapter: &Arc<Adapter<H>>,
@@ -27,11 +27,11 @@ pub(in crate::control::admin) fn set_iscsi<H: Host>(
         return Err(Status::Permission.into());
     }
     let mut requester = qp.requester.lock();
-    let may = matches!(requester.path, Path::Memory | Path::Iscsi(_));
+    let may = matches!(requester.path, Path::Memory | Path::Promised(_));
     if qp.kind != Type::Toe || qp.state() != State::Init || !may {
         return Err(Status::BadState.into());
     }
-    requester.path = Path::Iscsi(Box::new(terms));
+    requester.path = Path::Promised(Box::new(Promised::Iscsi(terms)));
     Ok(())
 }
 
@@ -72,9 +72,9 @@ pub(in crate::control::admin) fn end_command<H: Host>(
     {
         let mut requester = qp.requester.lock();
         if let Path::Tcp(tcp) = &mut requester.path
-            && let Tcp { link, content: Content::Bytes(bytes) } = &mut **tcp
-            && let Some(session) = &mut bytes.session
+            && let Tcp { link, content: Content::Iscsi(iscsi) } = &mut **tcp
         {
+            let session = &mut iscsi.mode;
             let una = link.tcp().acknowledged();
             // The target would get other bytes in their place.
             if session.outgoing.uses(params.key, una) {

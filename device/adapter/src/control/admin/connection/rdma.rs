@@ -15,7 +15,7 @@ use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::objects::qp::tcp::bytes::switch::{Switch, Terms};
 use crate::objects::qp::tcp::promise::Promise;
-use crate::objects::qp::tcp::{Content, Tcp};
+use crate::objects::qp::tcp::{Content, Promised, Tcp};
 use crate::objects::qp::{Path, Peer};
 
 pub(in crate::control::admin) fn start_rdma<H: Host>(
@@ -40,7 +40,7 @@ pub(in crate::control::admin) fn start_rdma<H: Host>(
         return Err(Status::BadState.into());
     };
     let runs = from.qp.state() == State::Rts && link.life().stage() == Stage::Open;
-    if !runs || bytes.switch.is_some() || bytes.session.is_some() {
+    if !runs || bytes.mode.switch.is_some() {
         return Err(Status::BadState.into());
     }
     {
@@ -48,9 +48,9 @@ pub(in crate::control::admin) fn start_rdma<H: Host>(
         if to.qp.state() != State::Init || !matches!(promised.path, Path::Memory) {
             return Err(Status::BadState.into());
         }
-        promised.path = Path::Promised(Box::new(Promise::new(&from)));
+        promised.path = Path::Promised(Box::new(Promised::Rdma(Promise::new(&from))));
     }
-    bytes.switch = Some(Box::new(Switch::new(&to, terms, received, share)));
+    bytes.mode.switch = Some(Box::new(Switch::new(&to, terms, received, share)));
     drop(requester);
     {
         let few = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);

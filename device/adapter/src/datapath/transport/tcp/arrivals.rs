@@ -6,13 +6,14 @@ use vrnic_packet::Headers;
 use vrnic_tcp::wire::{Segment, TooLong};
 
 use super::rdma::Reach;
-use super::{bytes, segments};
+use super::{bytes, iscsi, segments};
 use crate::datapath::there::There;
 use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Joint, Parsed};
 use crate::host::Host;
 use crate::objects::claims::Tuple;
+use crate::objects::qp::tcp::bytes::Bytes;
 use crate::objects::qp::tcp::rdma::Rdma;
 use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
@@ -39,8 +40,8 @@ pub(crate) fn arrive<H: Host>(
     if !segments::are_for(network, tcp.link.ends(), &parsed, frame.count()) {
         return None;
     }
-    let (core, segment) = (network.core(), &parsed.segment);
-    let now = core.host().now();
+    let core = network.core();
+    let (now, segment) = (core.host().now(), &parsed.segment);
     {
         let responder = &mut *qp.responder.lock();
         let Tcp { link, content } = &mut **tcp;
@@ -56,11 +57,20 @@ pub(crate) fn arrive<H: Host>(
                 });
             }
             Content::Bytes(content) => {
-                let there = There::new(core, &qp, slice);
-                there.turn.add(Counter::RxPkts, frame.count() as u64);
-                there.turn.add(Counter::RxBytes, segment.payload.len() as u64);
+                let receives = &mut content.receives;
+                let there = &counted(There::new(core, &qp, slice), frame, segment);
                 each(frame, segment, |segment| {
-                    bytes::deliver(&there, responder, link.tcp_mut(), content, now, segment);
+                    bytes::note_push(link.tcp(), receives, segment);
+                    let inbox = &mut bytes::Inbox { there, responder, receives };
+                    link.tcp_mut().receive(now, segment, inbox);
+                });
+            }
+            Content::Iscsi(content) => {
+                let Bytes { receives, mode, .. } = &mut **content;
+                let there = &counted(There::new(core, &qp, slice), frame, segment);
+                each(frame, segment, |segment| {
+                    let inbox = bytes::Inbox { there, responder, receives };
+                    link.tcp_mut().receive(now, segment, &mut iscsi::Inbox::new(inbox, mode));
                 });
             }
         }
@@ -78,6 +88,13 @@ fn each(frame: &Frame, whole: &Segment<'_>, mut receive: impl FnMut(&Segment<'_>
             whole.cut(segment.into()).for_each(|segment| receive(&segment));
         }
     }
+}
+
+/// Counts the bytes of a frame that carries no messages, at the QP in `there`.
+fn counted<'a, H: Host>(there: There<'a, H>, frame: &Frame, segment: &Segment<'_>) -> There<'a, H> {
+    there.turn.add(Counter::RxPkts, frame.count() as u64);
+    there.turn.add(Counter::RxBytes, segment.payload.len() as u64);
+    there
 }
 
 /// Passes a frame that was under way during a transition to the QP that has the connection now.

@@ -5,7 +5,7 @@ use vrnic_abi::connection::Stage;
 use vrnic_abi::qp::State;
 use vrnic_tcp::connection::State as TcpState;
 
-use super::turn::{Carrier, TcpTurn};
+use super::turn::{Carrier, TcpTurn, Traffic};
 use crate::datapath::send_queue::{Turn, drained};
 use crate::host::Host;
 use crate::objects::qp::outstanding::OUTSTANDING;

@@ -46,11 +46,25 @@ pub(super) struct Pass {
     pub(super) at: Option<Nanos>,
 }
 
-/// The parts of a turn that depend on what the connection carries.
-pub(super) trait Carrier<H: Host>: Protocol<H> {
+/// The bytes that the connection of a QP in its turn carries, in both directions.
+pub(super) trait Traffic<H: Host> {
     /// Continues with bytes that were held back.
     fn receive(&mut self, now: Nanos);
 
+    /// Returns the next segment, whose data is in `into`.
+    fn fill(&mut self, now: Nanos, into: &mut [u8]) -> Option<Transmit>;
+
+    /// Gives buffers back, as [`Link::idle`] does.
+    fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos>;
+
+    /// Runs the turn if something else is about to use the connection. Returns its result.
+    fn switch(&mut self, _batch: &mut Batch) -> Option<Turn> {
+        None
+    }
+}
+
+/// The parts of a turn that depend on what these bytes are.
+pub(super) trait Carrier<H: Host>: Protocol<H> + Traffic<H> {
     /// Handles the events of TCP.
     fn exchange(&mut self);
 
@@ -63,9 +77,6 @@ pub(super) trait Carrier<H: Host>: Protocol<H> {
     /// Adds what is sent besides the work requests.
     fn add(&mut self, now: Nanos, pass: &mut Pass);
 
-    /// Returns the next segment, whose data is in `into`.
-    fn fill(&mut self, now: Nanos, into: &mut [u8]) -> Option<Transmit>;
-
     /// Completes work requests that have ended, in order. Returns the result of the turn if the QP
     /// has failed.
     fn report(&mut self) -> Option<Turn>;
@@ -76,9 +87,6 @@ pub(super) trait Carrier<H: Host>: Protocol<H> {
     /// Ends what the connection carries, because the QP is in the error state. Returns the time by
     /// which TCP must end, too.
     fn cut(&mut self, now: Nanos) -> Option<Nanos>;
-
-    /// Gives buffers back, as [`Link::idle`] does.
-    fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos>;
 
     /// Returns whether another turn must follow when the time of the poll is over.
     fn waits_for_turn(&self) -> bool {
@@ -92,11 +100,6 @@ pub(super) trait Carrier<H: Host>: Protocol<H> {
 
     /// Returns the time of the next try if bytes to send are on their way from the memory.
     fn read_again(&mut self, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
-    /// Runs the turn if something else is about to use the connection. Returns its result.
-    fn switch(&mut self, _batch: &mut Batch) -> Option<Turn> {
         None
     }
 }
@@ -122,11 +125,14 @@ pub(crate) fn run<H: Host>(
         Content::Bytes(content) => {
             let turn =
                 TcpTurn { network, qp, requester, link, content: &mut **content, slice }.run(batch);
-            if let Some(switch) = content.take_ready() {
+            if let Some(switch) = content.mode.take_ready() {
                 requester.path = hand_over(network, qp, tcp, *switch);
                 return Turn::Failed;
             }
             turn
+        }
+        Content::Iscsi(content) => {
+            TcpTurn { network, qp, requester, link, content: &mut **content, slice }.run(batch)
         }
     };
     requester.path = Path::Tcp(tcp);

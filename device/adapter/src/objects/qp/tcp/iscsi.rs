@@ -275,6 +275,12 @@ impl Session {
         self.is_closed
     }
 
+    /// Returns whether the local direction is closed.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Returns whether an R2T can be answered now, if the target has acknowledged all bytes before
     /// `una`.
     #[must_use]
@@ -311,13 +317,15 @@ impl Session {
         );
     }
 
-    /// Adds the counters to the state of a connection.
-    pub fn describe(&self, status: &mut ConnectionStatus) {
+    /// Returns the state of a connection with the counters.
+    #[must_use]
+    pub fn describe(&self, mut status: ConnectionStatus) -> ConnectionStatus {
         let bytes = self.counters.as_bytes();
         let len = bytes.len().min(PRIVATE_MAX);
         status.private.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         // CAST: at most 512.
         status.private_len = (len as u16).into();
+        status
     }
 }
 

@@ -162,7 +162,7 @@ impl<H: Host> Link<H> {
     /// Gives the memory of buffers back if the connection has had no work for some time, or at once
     /// if it will not have any (`now` is `None`). `shrink` does so for what TCP carries. Returns
     /// the time at which that time is over.
-    pub fn idle(&mut self, now: Option<Nanos>, shrink: impl FnOnce(&Outstanding)) -> Option<Nanos> {
+    pub fn idle(&mut self, now: Option<Nanos>, shrink: impl FnOnce()) -> Option<Nanos> {
         if !self.used {
             return None;
         }
@@ -177,7 +177,7 @@ impl<H: Host> Link<H> {
         if self.outstanding.is_empty() {
             self.share.give_all_back();
         }
-        shrink(&self.outstanding);
+        shrink();
         self.outbox = Vec::new();
         (self.used, self.idle_at) = (false, None);
         None

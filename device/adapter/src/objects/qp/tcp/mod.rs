@@ -24,8 +24,10 @@ pub(crate) mod waits;
 
 use vrnic_abi::connection::ConnectionStatus;
 
-use self::bytes::Bytes;
+use self::bytes::{Bytes, Plain};
+use self::iscsi::{Session, Terms};
 use self::link::Link;
+use self::promise::Promise;
 use self::rdma::Rdma;
 use crate::host::Host;
 
@@ -44,14 +46,25 @@ pub enum Content<H: Host> {
     /// Messages (iWARP).
     Rdma(Box<Rdma<H>>),
     /// Bytes without messages (TOE).
-    Bytes(Box<Bytes<H>>),
+    Bytes(Box<Bytes<Plain<H>>>),
+    /// iSCSI PDUs.
+    Iscsi(Box<Bytes<Session>>),
+}
+
+/// A TCP connection that a QP does not have yet.
+#[derive(Debug)]
+pub enum Promised<H: Host> {
+    /// It will carry messages. A TOE QP has it now.
+    Rdma(Promise<H>),
+    /// It will carry iSCSI PDUs.
+    Iscsi(Terms),
 }
 
 impl<H: Host> Tcp<H> {
     /// Returns whether the program has begun a transition to RDMA.
     #[must_use]
     pub fn switches(&self) -> bool {
-        matches!(&self.content, Content::Bytes(bytes) if bytes.switch.is_some())
+        matches!(&self.content, Content::Bytes(bytes) if bytes.mode.switch.is_some())
     }
 
     /// Returns the state of the connection.
@@ -59,7 +72,8 @@ impl<H: Host> Tcp<H> {
     pub fn status(&self) -> ConnectionStatus {
         match &self.content {
             Content::Rdma(rdma) => self.link.life().status(&rdma.stream),
-            Content::Bytes(bytes) => bytes.status(&self.link),
+            Content::Bytes(_) => bytes::status(&self.link),
+            Content::Iscsi(iscsi) => iscsi.mode.describe(bytes::status(&self.link)),
         }
     }
 
@@ -70,7 +84,8 @@ impl<H: Host> Tcp<H> {
         self.link.tcp().kept()
             + match &self.content {
                 Content::Rdma(rdma) => rdma.kept(),
-                Content::Bytes(bytes) => bytes.kept(),
+                Content::Bytes(bytes) => bytes.receives.kept() + bytes.mode.kept(),
+                Content::Iscsi(iscsi) => iscsi.receives.kept() + Session::MAX_BYTES,
             }
     }
 }

@@ -4,10 +4,13 @@ use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::qp::State;
 use vrnic_tcp::connection::End as TcpEnd;
 
-use super::turn::BytesTurn;
+use super::turn::{BytesTurn, Mode};
 use crate::host::Host;
 
-impl<H: Host> BytesTurn<'_, H> {
+impl<H: Host, M> BytesTurn<'_, H, M>
+where
+    Self: Mode<H>,
+{
     /// Handles an end of TCP that is not graceful. A peer that has forgotten the connection before
     /// its own end was acknowledged answers with a reset, and nothing is lost.
     pub(super) fn lost(&mut self, end: TcpEnd) {
@@ -29,13 +32,9 @@ impl<H: Host> BytesTurn<'_, H> {
     /// Closes the local direction behind the last byte of all sends that were posted. Sends that
     /// are posted later are flushed at the end.
     pub(super) fn close(&mut self) {
-        if self.has_more_requests() {
+        if self.has_more_requests() || !self.stop() {
             return;
         }
-        if self.content.session.as_mut().is_some_and(|session| !session.close()) {
-            return;
-        }
-        self.content.sends.finish();
         self.link.tcp_mut().close();
         self.report_drained();
     }

@@ -31,7 +31,7 @@ pub(in crate::datapath::transport::tcp) fn hand_over<H: Host>(
         return Path::Tcp(tcp);
     };
     let mut requester = to.qp.requester.lock();
-    let promised = matches!(&requester.path, Path::Promised(promise) if promise.is_of(qp));
+    let promised = requester.path.promise().is_some_and(|promise| promise.is_of(qp));
     if !promised || !to.qp.change_state(State::Init, State::Rts) {
         drop(requester);
         qp.fail();
@@ -61,7 +61,7 @@ fn continued<H: Host>(
     let tcp = link.tcp_mut();
     let (first, share) = match content {
         Content::Bytes(bytes) => bytes.receives.hand_over(received, share),
-        Content::Rdma(_) => (received, share),
+        Content::Rdma(_) | Content::Iscsi(_) => (received, share),
     };
     tcp.set_half_open(false);
     tcp.set_window(WINDOW);

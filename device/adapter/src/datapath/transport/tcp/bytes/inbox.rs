@@ -22,10 +22,10 @@ use crate::stats::Counter;
 pub(crate) const WINDOW: u32 = 1 << 20;
 
 /// The receives of a QP.
-pub(super) struct Inbox<'a, 't, H: Host> {
-    pub(super) there: &'a There<'t, H>,
-    pub(super) responder: &'a mut Responder,
-    pub(super) receives: &'a mut Receives,
+pub(in crate::datapath::transport::tcp) struct Inbox<'a, 't, H: Host> {
+    pub(in crate::datapath::transport::tcp) there: &'a There<'t, H>,
+    pub(in crate::datapath::transport::tcp) responder: &'a mut Responder,
+    pub(in crate::datapath::transport::tcp) receives: &'a mut Receives,
 }
 
 impl<H: Host> Inbox<'_, '_, H> {

@@ -3,24 +3,24 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `source` | the bytes of the sends |
+//! | `plain` | bytes without a structure |
+//! | `source` | the bytes that leave |
 //! | `inbox` | the bytes that arrive, and the receives |
-//! | `arrivals` | delivery of a segment |
 //! | `turn` | a turn: segments, completions |
 //! | `ending` | the end of a connection |
 //! | `switch` | the transition to RDMA messages of another QP |
 //! | `hand_over` | the end of a transition |
-//! | `take` | taking work requests off the send queue |
 
-mod arrivals;
 mod ending;
 mod hand_over;
 mod inbox;
+mod plain;
 mod source;
 mod switch;
-mod take;
 mod turn;
 
-pub(super) use self::arrivals::deliver;
 pub(super) use self::hand_over::hand_over;
+pub(super) use self::inbox::Inbox;
 pub(crate) use self::inbox::WINDOW;
+pub(super) use self::plain::note_push;
+pub(super) use self::turn::{BytesTurn, Mode};

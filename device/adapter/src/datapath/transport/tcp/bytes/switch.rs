@@ -3,19 +3,19 @@
 use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
 
-use super::inbox::{Inbox, WINDOW};
+use super::inbox::WINDOW;
 use super::turn::BytesTurn;
 use crate::datapath::send_queue::Turn;
-use crate::datapath::there::There;
 use crate::datapath::transport::taking::Next;
-use crate::datapath::transport::tcp::turn::Carrier;
+use crate::datapath::transport::tcp::turn::{Carrier, Traffic};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::Peer;
+use crate::objects::qp::tcp::bytes::Plain;
 use crate::objects::qp::tcp::bytes::receives::StreamEnd;
 use crate::objects::qp::tcp::bytes::switch::Progress;
 
-impl<H: Host> BytesTurn<'_, H> {
+impl<H: Host> BytesTurn<'_, H, Plain<H>> {
     /// Runs a turn in which the bytes of sends still leave, and bytes that arrive are held back.
     pub(super) fn before_messages(&mut self, batch: &mut Batch) -> Turn {
         let now = self.begin();
@@ -42,7 +42,7 @@ impl<H: Host> BytesTurn<'_, H> {
         if !returned {
             return Turn::More;
         }
-        let look = self.look(now);
+        let look = self.check_receive(now);
         let next = [sent, self.link.tcp().deadline(), wait, look];
         next.into_iter().flatten().min().map_or(Turn::Idle, Turn::Wait)
     }
@@ -63,14 +63,7 @@ impl<H: Host> BytesTurn<'_, H> {
         if self.progress() != Some(Progress::Returning) {
             return true;
         }
-        let there = There::new(self.network.core(), self.qp, self.slice);
-        let mut responder = self.qp.responder.lock();
-        let receives = &mut self.content.receives;
-        let all = Inbox { there: &there, responder: &mut responder, receives }.give_back();
-        if std::mem::take(&mut responder.event_due) {
-            there.turn.fire(&self.qp.recv_cq);
-        }
-        drop(responder);
+        let all = self.with_inbox(|mut inbox, _, _| inbox.give_back());
         if all {
             self.set_progress(Progress::Waiting);
         }
@@ -78,24 +71,24 @@ impl<H: Host> BytesTurn<'_, H> {
     }
 
     fn progress(&self) -> Option<Progress> {
-        self.content.switch.as_ref().map(|switch| switch.progress)
+        self.content.mode.switch.as_ref().map(|switch| switch.progress)
     }
 
     fn set_progress(&mut self, progress: Progress) {
-        if let Some(switch) = &mut self.content.switch {
+        if let Some(switch) = &mut self.content.mode.switch {
             switch.progress = progress;
         }
     }
 
     /// Lets the other QP have the connection if it has a receive, and the peer has acknowledged all
     /// bytes. Returns the time of the next check.
-    fn look(&mut self, now: Nanos) -> Option<Nanos> {
+    fn check_receive(&mut self, now: Nanos) -> Option<Nanos> {
         let host = self.network.core().host();
         let quiet = self.link.outstanding().is_empty()
             && self.requester.current.is_none()
             && !self.qp.has_posted(host)
             && self.link.tcp().acknowledged() == self.link.tcp().sent();
-        let switch = self.content.switch.as_mut()?;
+        let switch = self.content.mode.switch.as_mut()?;
         let Some(to) = switch.to() else {
             // The program has destroyed it.
             self.qp.fail();

@@ -1,73 +1,81 @@
-//! A turn of a QP whose TCP connection carries bytes.
+//! A turn of a QP whose TCP connection carries bytes, which go to receives.
 
 use vrnic_abi::connection::Ending;
-use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
-use vrnic_tcp::StreamPos;
-use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent, Transmit};
+use vrnic_tcp::Connection;
+use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent};
 
 use super::inbox::Inbox;
-use super::source::Outbound;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::there::There;
 use crate::datapath::transport::ended;
-use crate::datapath::transport::tcp::iscsi;
-use crate::datapath::transport::tcp::turn::{Carrier, Pass, TcpTurn};
+use crate::datapath::transport::taking::{Protocol, Queue};
+use crate::datapath::transport::tcp::turn::{Carrier, Pass, TcpTurn, Traffic};
 use crate::datapath::turn::TurnContext;
-use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
-use crate::objects::qp::break_promise;
-use crate::objects::qp::outstanding::End;
 use crate::objects::qp::tcp::bytes::Bytes;
 use crate::objects::qp::tcp::bytes::receives::StreamEnd;
+use crate::objects::qp::tcp::bytes::sends::Sends;
+use crate::requests::wqe::SendWqe;
 
-/// A QP in its turn, whose connection carries bytes.
-pub(super) type BytesTurn<'a, H> = TcpTurn<'a, H, Bytes<H>>;
+/// The mode of a connection whose bytes go to receives, in a turn of its QP.
+pub(in crate::datapath::transport::tcp) trait Mode<H: Host>:
+    Traffic<H>
+{
+    /// Makes a work request, whose WQE is `raw`, outstanding, and appends its bytes.
+    fn post(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]);
 
-impl<H: Host> Carrier<H> for BytesTurn<'_, H> {
-    /// Puts bytes that were held back into receives, and offers the peer as many bytes as the
-    /// receives can take.
-    fn receive(&mut self, now: Nanos) {
-        let there = There::new(self.network.core(), self.qp, self.slice);
-        let mut responder = self.qp.responder.lock();
-        let Bytes { receives, session, .. } = &mut *self.content;
-        let tcp = self.link.tcp_mut();
-        if let Some(session) = session {
-            let mut inbox =
-                iscsi::Inbox { there: &there, responder: &mut responder, receives, session };
-            if inbox.go_on() && inbox.receives.held {
-                inbox.receives.held = false;
-                tcp.resume(now, &mut inbox);
-            }
-            inbox.tell_end();
-            if std::mem::take(&mut responder.event_due) {
-                there.turn.fire(&self.qp.recv_cq);
-            }
-            return;
-        }
-        let mut inbox = Inbox { there: &there, responder: &mut responder, receives };
-        if inbox.deliver_early() && inbox.receives.held {
-            inbox.receives.held = false;
-            tcp.resume(now, &mut inbox);
-        }
-        inbox.release(tcp);
-        inbox.tell_end();
-        let early = u32::try_from(inbox.receives.early().len()).unwrap_or(u32::MAX);
-        tcp.set_window(inbox.window().saturating_sub(early));
-        if std::mem::take(&mut responder.event_due) {
-            there.turn.fire(&self.qp.recv_cq);
-        }
+    /// Ends the work requests whose bytes the peer has acknowledged.
+    fn acknowledge(&mut self);
+
+    /// Takes no more work requests. Returns false if something must be sent before.
+    fn stop(&mut self) -> bool;
+
+    /// Returns whether no more work requests are taken.
+    fn has_stopped(&self) -> bool;
+
+    /// Adds what is sent besides the work requests. Returns whether there is more.
+    fn answer(&mut self) -> bool {
+        false
     }
 
-    /// Handles the events of TCP.
+    /// Ends a transition to messages, if there is one.
+    fn break_off(&mut self, _ending: Ending) {}
+}
+
+/// A QP in its turn, whose connection carries bytes in the mode `M`.
+pub(in crate::datapath::transport::tcp) type BytesTurn<'a, H, M> = TcpTurn<'a, H, Bytes<M>>;
+
+impl<H: Host, M> Protocol<H> for BytesTurn<'_, H, M>
+where
+    Self: Mode<H>,
+{
+    fn admits(&mut self) -> bool {
+        let sends = matches!(self.qp.state(), State::Rts | State::Sqd) && !self.has_stopped();
+        sends && !self.link.outstanding().has_failed() && self.link.has_room(Sends::MAX_BYTES)
+    }
+
+    fn queue(&mut self) -> Queue<'_, H> {
+        let outstanding = self.link.outstanding_mut();
+        Queue { qp: self.qp, requester: self.requester, outstanding }
+    }
+
+    fn start(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) -> bool {
+        self.post(here, send, raw);
+        true
+    }
+}
+
+impl<H: Host, M> Carrier<H> for BytesTurn<'_, H, M>
+where
+    Self: Mode<H>,
+{
     fn exchange(&mut self) {
-        if self.link.life().ending() != Ending::None {
-            while self.link.tcp_mut().event().is_some() {}
-            return;
-        }
+        let ended = self.link.life().ending() != Ending::None;
         while let Some(event) = self.link.tcp_mut().event() {
             match event {
+                _ if ended => {}
                 // Completions follow the position itself.
                 TcpEvent::Acknowledged(_) => {}
                 TcpEvent::PeerClosed => {
@@ -85,7 +93,7 @@ impl<H: Host> Carrier<H> for BytesTurn<'_, H> {
             }
         }
         let told = self.content.receives.end == StreamEnd::Told;
-        if self.content.closed && told && self.report().is_none() {
+        if self.content.closed && told && !ended && self.report().is_none() {
             self.link.life_mut().end(Ending::Graceful);
             self.qp.fail();
         }
@@ -107,30 +115,8 @@ impl<H: Host> Carrier<H> for BytesTurn<'_, H> {
         }
     }
 
-    fn fill(&mut self, now: Nanos, into: &mut [u8]) -> Option<Transmit> {
-        let (core, qp, slice) = (self.network.core(), self.qp, self.slice);
-        let (tcp, outstanding) = self.link.io();
-        let Bytes { sends, session, .. } = &*self.content;
-        match session {
-            Some(session) => {
-                let outgoing = &session.outgoing;
-                let mut source = iscsi::Outbound { core, qp, outgoing, outstanding, slice };
-                tcp.transmit(now, &mut source, into)
-            }
-            None => {
-                let mut source = Outbound { core, qp, sends, outstanding, slice };
-                tcp.transmit(now, &mut source, into)
-            }
-        }
-    }
-
-    /// Completes work requests that have ended, in order. Returns the result of the turn if one of
-    /// them has failed.
     fn report(&mut self) -> Option<Turn> {
-        let una = self.free_acknowledged();
-        while let Some(index) = self.content.sends.pop_acknowledged(una) {
-            self.link.outstanding_mut().end(index.into(), End::Done);
-        }
+        self.acknowledge();
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         ended::complete(&here, self.qp, self.link.outstanding_mut())
     }
@@ -143,64 +129,38 @@ impl<H: Host> Carrier<H> for BytesTurn<'_, H> {
         pass.more |= self.qp.has_posted(self.network.core().host())
             && self.link.outstanding().is_empty()
             && pass.at.is_none()
-            && !self.content.sends.is_over();
+            && !self.has_stopped();
         true
     }
 
     /// If both directions are closed, TCP only answers late segments; otherwise the peer gets a
     /// reset. Sends that the peer has acknowledged were executed. The others are flushed.
     fn cut(&mut self, _now: Nanos) -> Option<Nanos> {
-        if let Some(switch) = self.content.switch.take() {
-            let ending = match self.link.life().ending() {
-                Ending::None => Ending::Abortive,
-                ending => ending,
-            };
-            break_promise(Some(switch), ending);
-        }
-        if self.link.life().ending() != Ending::Graceful {
+        let ending = self.link.life().ending();
+        let reason = if ending == Ending::None { Ending::Abortive } else { ending };
+        self.break_off(reason);
+        if ending != Ending::Graceful {
             self.link.life_mut().end(Ending::Local);
             self.link.tcp_mut().abort();
         }
         None
     }
-
-    fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
-        self.link.idle(now, |outstanding| {
-            if outstanding.is_empty() {
-                self.content.sends.shrink();
-            }
-        })
-    }
-
-    fn switch(&mut self, batch: &mut Batch) -> Option<Turn> {
-        self.content.switch.is_some().then(|| self.before_messages(batch))
-    }
 }
 
-impl<H: Host> BytesTurn<'_, H> {
-    /// Adds the answers to R2Ts to what is sent, in the iSCSI mode. Returns whether there are more.
-    /// If their data cannot be read, the QP fails.
-    fn answer(&mut self) -> bool {
-        self.free_acknowledged();
-        let una = self.link.tcp().acknowledged();
-        let Some(session) = &mut self.content.session else { return false };
-        let here = TurnContext::new(self.network.core(), self.qp, self.slice);
-        iscsi::answer(&here, self.qp, session, una).unwrap_or_else(|iscsi::Unreadable| {
-            self.qp.failed(self.network.core(), Kind::QpFatal);
-            false
-        })
-    }
-
-    /// Frees the PDUs that the target has acknowledged, and so makes room for further answers.
-    /// Returns the position of the first byte that is not acknowledged.
-    fn free_acknowledged(&mut self) -> StreamPos {
-        let una = self.link.tcp().acknowledged();
-        let outstanding = self.link.outstanding_mut();
-        if let Some(session) = &mut self.content.session {
-            session
-                .outgoing
-                .drop_acknowledged(una, |index| outstanding.end(index.into(), End::Done));
+impl<H: Host, M> BytesTurn<'_, H, M> {
+    /// Calls `work` with the receives, the mode and TCP.
+    pub(in crate::datapath::transport::tcp) fn with_inbox<T>(
+        &mut self,
+        work: impl FnOnce(Inbox<'_, '_, H>, &mut M, &mut Connection) -> T,
+    ) -> T {
+        let there = There::new(self.network.core(), self.qp, self.slice);
+        let mut responder = self.qp.responder.lock();
+        let Bytes { receives, mode, .. } = &mut *self.content;
+        let inbox = Inbox { there: &there, responder: &mut responder, receives };
+        let done = work(inbox, mode, self.link.tcp_mut());
+        if std::mem::take(&mut responder.event_due) {
+            there.turn.fire(&self.qp.recv_cq);
         }
-        una
+        done
     }
 }

@@ -22,14 +22,14 @@ pub(super) const DATA_MAX: u32 = 256 << 10;
 
 /// The data of a command cannot be read, although the command has not ended.
 #[derive(Debug)]
-pub(crate) struct Unreadable;
+pub(super) struct Unreadable;
 
 /// Adds Data-Out PDUs to those that leave, as many as there is room for. The target has
 /// acknowledged all bytes before `una`. Returns whether there may be more in a later turn.
 ///
 /// # Errors
 /// [`Unreadable`].
-pub(crate) fn answer<H: Host>(
+pub(super) fn answer<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Arc<Qp<H>>,
     session: &mut Session,

@@ -13,6 +13,7 @@ use crate::datapath::responder::outcome;
 use crate::datapath::responder::receives::{next, write};
 use crate::datapath::sgl::SgList;
 use crate::datapath::there::There;
+use crate::datapath::transport::tcp::bytes;
 use crate::host::Host;
 use crate::memory::tpt::{ByteRange, Denied};
 use crate::objects::completion::{Completion, CompletionKey, Executed};
@@ -23,11 +24,11 @@ use crate::slice::cost;
 use crate::stats::Counter;
 
 /// The receives of a QP, and the PDU in progress.
-pub(crate) struct Inbox<'a, 't, H: Host> {
-    pub(crate) there: &'a There<'t, H>,
-    pub(crate) responder: &'a mut Responder,
-    pub(crate) receives: &'a mut Receives,
-    pub(crate) session: &'a mut Session,
+pub(in crate::datapath::transport::tcp) struct Inbox<'a, 't, H: Host> {
+    there: &'a There<'t, H>,
+    responder: &'a mut Responder,
+    pub(super) receives: &'a mut Receives,
+    session: &'a mut Session,
 }
 
 /// The reason for which the stream ends.
@@ -42,7 +43,16 @@ impl From<Refusal> for Stop {
     }
 }
 
-impl<H: Host> Inbox<'_, '_, H> {
+impl<'a, 't, H: Host> Inbox<'a, 't, H> {
+    /// Returns these receives with the PDU in progress.
+    pub(in crate::datapath::transport::tcp) fn new(
+        bytes: bytes::Inbox<'a, 't, H>,
+        session: &'a mut Session,
+    ) -> Self {
+        let bytes::Inbox { there, responder, receives } = bytes;
+        Self { there, responder, receives, session }
+    }
+
     /// Takes bytes of the stream. Returns their number. Those behind them must wait for a receive,
     /// or for a later turn.
     fn take(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
@@ -217,7 +227,7 @@ impl<H: Host> Inbox<'_, '_, H> {
 
     /// Goes on with a PDU that has waited, and with the bytes of the guest's kernel. Returns
     /// whether bytes that TCP has stored may follow.
-    pub(crate) fn go_on(&mut self) -> bool {
+    pub(super) fn go_on(&mut self) -> bool {
         if let Err(stop) = self.take(&[]) {
             self.fail(&stop);
             return false;
@@ -243,7 +253,7 @@ impl<H: Host> Inbox<'_, '_, H> {
 
     /// Tells the consumer that the target has closed the stream: the next receive completes without
     /// bytes. A PDU in progress is lost.
-    pub(crate) fn tell_end(&mut self) {
+    pub(super) fn tell_end(&mut self) {
         if self.receives.end != StreamEnd::Due || !self.receives.early().is_empty() {
             return;
         }

@@ -30,7 +30,7 @@ const TAG_PLACE: u64 = 16;
 
 /// Checks a work request, whose WQE is `raw`, and adds its PDU to those that leave. Returns the
 /// outstanding work request. If it was refused, it has ended.
-pub(crate) fn post<H: Host>(
+pub(super) fn post<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Arc<Qp<H>>,
     session: &mut Session,

@@ -21,12 +21,12 @@ use crate::slice::Slice;
 const CHUNK: usize = 4096;
 
 /// The PDUs of a QP.
-pub(crate) struct Outbound<'a, H: Host> {
-    pub(crate) core: &'a Arc<Core<H>>,
-    pub(crate) qp: &'a Arc<Qp<H>>,
-    pub(crate) outgoing: &'a Outgoing,
-    pub(crate) outstanding: &'a Outstanding,
-    pub(crate) slice: &'a Slice<'a, H>,
+pub(super) struct Outbound<'a, H: Host> {
+    pub(super) core: &'a Arc<Core<H>>,
+    pub(super) qp: &'a Arc<Qp<H>>,
+    pub(super) outgoing: &'a Outgoing,
+    pub(super) outstanding: &'a Outstanding,
+    pub(super) slice: &'a Slice<'a, H>,
 }
 
 impl<H: Host> Source for Outbound<'_, H> {

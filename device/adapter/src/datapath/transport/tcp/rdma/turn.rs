@@ -19,7 +19,7 @@ use crate::datapath::constants::{LONGEST_PAUSE, NO_ROOM_PAUSE};
 use crate::datapath::local_wr;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::ended;
-use crate::datapath::transport::tcp::turn::{Carrier, Pass, TcpTurn};
+use crate::datapath::transport::tcp::turn::{Carrier, Pass, TcpTurn, Traffic};
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
@@ -50,13 +50,28 @@ struct Parts<'a> {
 /// A QP in its turn, whose connection carries messages.
 pub(super) type RdmaTurn<'a, H> = TcpTurn<'a, H, Rdma<H>>;
 
-impl<H: Host> Carrier<H> for RdmaTurn<'_, H> {
+impl<H: Host> Traffic<H> for RdmaTurn<'_, H> {
     fn receive(&mut self, now: Nanos) {
         self.content.fit_path(self.link.tcp());
         self.resume(now);
         self.hand_back();
     }
 
+    fn fill(&mut self, now: Nanos, into: &mut [u8]) -> Option<Transmit> {
+        self.with(|Parts { tcp, stream, switched }, reach| {
+            stream.fill(reach);
+            tcp.transmit(now, &mut switched.owner(stream.source(reach)), into)
+        })
+    }
+
+    fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
+        // While messages are copied, TCP has no work.
+        let now = now.filter(|_| !self.content.pairing.is_paired());
+        self.link.idle(now, || self.content.stream.shrink())
+    }
+}
+
+impl<H: Host> Carrier<H> for RdmaTurn<'_, H> {
     /// Exchanges positions, events and orders between TCP and the stream.
     fn exchange(&mut self) {
         let mut ended = None;
@@ -117,13 +132,6 @@ impl<H: Host> Carrier<H> for RdmaTurn<'_, H> {
         pass.wait_until(self.content.nudge(self.link.life().stage(), now));
     }
 
-    fn fill(&mut self, now: Nanos, into: &mut [u8]) -> Option<Transmit> {
-        self.with(|Parts { tcp, stream, switched }, reach| {
-            stream.fill(reach);
-            tcp.transmit(now, &mut switched.owner(stream.source(reach)), into)
-        })
-    }
-
     /// Completions come before the events of the stream, because they say more.
     fn report(&mut self) -> Option<Turn> {
         let turn = self.complete();
@@ -167,12 +175,6 @@ impl<H: Host> Carrier<H> for RdmaTurn<'_, H> {
         let limit = self.limit(now);
         self.exchange();
         limit
-    }
-
-    fn idle(&mut self, now: Option<Nanos>) -> Option<Nanos> {
-        // While messages are copied, TCP has no work.
-        let now = now.filter(|_| !self.content.pairing.is_paired());
-        self.link.idle(now, |_| self.content.stream.shrink())
     }
 
     fn waits_for_turn(&self) -> bool {
