@@ -44,7 +44,7 @@ use crate::objects::claims::Tuple;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::tcp::ends::Ends;
 use crate::objects::qp::tcp::link::Link;
-use crate::objects::qp::tcp::rdma::{Rdma, Takeover};
+use crate::objects::qp::tcp::rdma::Rdma;
 use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
 use crate::vlans::{NotMember, Vlans};
@@ -225,7 +225,7 @@ fn rdma<H: Host>(
     let stream = stream(role, config, connection)?;
     let memory = &adapter.objects.claims.memory;
     let link = Link::new(tcp, ends, &qp.sq, memory);
-    let rdma = Rdma::new(Takeover { now, role, tcp: link.tcp(), stream, memory });
+    let rdma = Rdma::new(now, role, link.tcp(), stream, memory);
     Ok(Tcp { link, content: Content::Rdma(Box::new(rdma)) })
 }
 

@@ -8,6 +8,7 @@ use super::outstanding::Outstanding;
 use super::peer::Peer;
 use super::remote::Sender;
 use super::tcp::bytes::switch::Switch;
+use super::tcp::iscsi::Terms;
 use super::tcp::promise::Promise;
 use super::tcp::rdma::Rdma;
 use super::tcp::{Content, Promised, Tcp};
@@ -48,6 +49,13 @@ impl<H: Host> Path<H> {
         self.promise().map(|promise| promise.status())
     }
 
+    /// Returns the terms of the iSCSI connection that the QP gets, if it gets one.
+    #[must_use]
+    pub fn terms(&self) -> Option<Terms> {
+        let Self::Promised(promised) = self else { return None };
+        if let Promised::Iscsi(terms) = **promised { Some(terms) } else { None }
+    }
+
     /// Returns the messages in the TCP connection, if it carries messages.
     #[must_use]
     pub fn rdma(&self) -> Option<&Rdma<H>> {
@@ -70,42 +78,28 @@ impl<H: Host> Path<H> {
 
     /// Records that the driver has moved the QP to the error state.
     pub fn end(&mut self) {
-        match self {
-            Self::Memory | Self::Packets(_) => {}
-            Self::Tcp(tcp) => tcp.link.life_mut().end(Ending::Local),
-            Self::Promised(_) => self.refuse(),
+        if let Self::Tcp(tcp) = self {
+            tcp.link.life_mut().end(Ending::Local);
+        } else if let Some(promise) = self.promise() {
+            promise.refuse();
         }
     }
 
     /// Ends the connection of a QP that is reset or destroyed at the time `now`. Returns the frame
     /// that notifies the peer, if there is one.
     pub fn hang_up(&mut self, now: Nanos) -> Option<Frame> {
-        match self {
-            Self::Memory | Self::Packets(_) => None,
-            Self::Tcp(tcp) => {
-                if let Content::Bytes(bytes) = &mut tcp.content {
-                    break_promise(bytes.mode.switch.take(), Ending::Local);
-                }
-                tcp.link.hang_up(now)
-            }
-            Self::Promised(_) => {
-                self.refuse();
-                None
-            }
+        self.end();
+        let Self::Tcp(tcp) = self else { return None };
+        if let Content::Bytes(bytes) = &mut tcp.content {
+            break_promise(bytes.mode.switch.take(), Ending::Local);
         }
+        tcp.link.hang_up(now)
     }
 
     /// Returns the promise of a connection on which RDMA begins, if the QP has one.
     pub fn promise(&mut self) -> Option<&mut Promise<H>> {
         let Self::Promised(promised) = self else { return None };
         if let Promised::Rdma(promise) = &mut **promised { Some(promise) } else { None }
-    }
-
-    /// Ends the connection that the QP does not get, because it has ended.
-    fn refuse(&mut self) {
-        if let Some(promise) = self.promise() {
-            promise.refuse();
-        }
     }
 }
 

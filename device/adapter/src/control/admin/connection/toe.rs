@@ -14,13 +14,12 @@ use super::{Claimed, Failure, bad, claim, zero};
 use crate::adapter::Adapter;
 use crate::datapath::transport::tcp::bytes::WINDOW;
 use crate::host::{HeldMemory, Host, Lane};
+use crate::objects::qp::Qp;
 use crate::objects::qp::tcp::bytes::receives::Receives;
-use crate::objects::qp::tcp::bytes::sends::Sends;
 use crate::objects::qp::tcp::bytes::{Bytes, Plain};
 use crate::objects::qp::tcp::iscsi::Session;
 use crate::objects::qp::tcp::link::Link;
-use crate::objects::qp::tcp::{Content, Promised, Tcp};
-use crate::objects::qp::{Path, Qp};
+use crate::objects::qp::tcp::{Content, Tcp};
 
 /// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes
 /// that the guest's kernel has received.
@@ -53,23 +52,14 @@ pub(super) fn toe<H: Host>(
     link.life_mut().open();
     let content = match session {
         Some(session) => Content::Iscsi(Box::new(Bytes::new(receives, session))),
-        None => {
-            let plain = Plain { sends: Sends::new(rule), switch: None };
-            Content::Bytes(Box::new(Bytes::new(receives, plain)))
-        }
+        None => Content::Bytes(Box::new(Bytes::new(receives, Plain::new(rule)))),
     };
     Ok(Tcp { link, content })
 }
 
 /// Returns the iSCSI mode of the connection, if it was set.
 fn session<H: Host>(qp: &Qp<H>, memory: &Arc<Budget>) -> Result<Option<Session>, Failure> {
-    let terms = match &qp.requester.lock().path {
-        Path::Promised(promised) => match **promised {
-            Promised::Iscsi(terms) => terms,
-            Promised::Rdma(_) => return Ok(None),
-        },
-        _ => return Ok(None),
-    };
+    let Some(terms) = qp.requester.lock().path.terms() else { return Ok(None) };
     let mut share = Share::of(memory);
     if !share.take(Session::MAX_BYTES) {
         return Err(Status::NoResource.into());

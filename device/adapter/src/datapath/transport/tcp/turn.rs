@@ -19,11 +19,10 @@ use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::outstanding::End;
-use crate::objects::qp::tcp::link::{Counted, Link};
+use crate::objects::qp::tcp::link::Link;
 use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp, Requester};
 use crate::slice::Slice;
-use crate::stats::Counter;
 
 /// A QP in its turn. Its connection carries `C`.
 pub(super) struct TcpTurn<'a, H: Host, C> {
@@ -163,7 +162,7 @@ where
         if self.link.life_mut().take_change() {
             self.network.core().report(Kind::ConnectionChanged, self.qp.qpn);
         }
-        self.count();
+        self.link.count(self.network.core().stats());
         turn
     }
 
@@ -189,17 +188,6 @@ where
                 }
             }
         }
-    }
-
-    /// Adds the counts of the turn to the counters of the adapter.
-    fn count(&mut self) {
-        let counted = self.link.count();
-        if counted == Counted::default() {
-            return;
-        }
-        let stats = self.network.core().stats();
-        stats.add(Counter::TcpRetransSegs, counted.resent);
-        stats.add(Counter::TcpTimeouts, counted.timeouts);
     }
 
     /// Runs a turn of a QP that may send.

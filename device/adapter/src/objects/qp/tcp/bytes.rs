@@ -11,6 +11,7 @@ pub mod sends;
 pub mod switch;
 
 use vrnic_abi::connection::{ConnectionStatus, Ending, RdmaState};
+use vrnic_iwarp::rdmap::completion::Rule;
 use vrnic_tcp::connection::State as TcpState;
 
 use self::receives::Receives;
@@ -48,6 +49,12 @@ impl<M> Bytes<M> {
 }
 
 impl<H: Host> Plain<H> {
+    /// Creates the mode of a connection. Sends are complete by this rule.
+    #[must_use]
+    pub fn new(rule: Rule) -> Self {
+        Self { sends: Sends::new(rule), switch: None }
+    }
+
     /// Returns the number of bytes of memory that a transition keeps.
     #[must_use]
     pub fn kept(&self) -> usize {
@@ -60,19 +67,16 @@ impl<H: Host> Plain<H> {
     }
 }
 
-/// Returns the state of a connection that carries bytes.
+/// Returns the state of a connection that carries bytes, as the driver sees it. One direction may
+/// be closed for any time.
 #[must_use]
 pub fn status<H: Host>(link: &Link<H>) -> ConnectionStatus {
-    ConnectionStatus { state: state(link) as u8, ..link.life().bare_status() }
-}
-
-/// Returns the state as the driver sees it. One direction may be closed for any time.
-fn state<H: Host>(link: &Link<H>) -> RdmaState {
-    match (link.life().ending(), link.tcp().state()) {
+    let state = match (link.life().ending(), link.tcp().state()) {
         (Ending::Graceful, _) => RdmaState::Idle,
         (Ending::None, TcpState::Established | TcpState::CloseWait) => RdmaState::Rts,
         (Ending::None, TcpState::Closed) => RdmaState::Error,
         (Ending::None, _) => RdmaState::Closing,
         _ => RdmaState::Error,
-    }
+    };
+    ConnectionStatus { state: state as u8, ..link.life().bare_status() }
 }

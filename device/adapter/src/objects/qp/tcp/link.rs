@@ -16,6 +16,7 @@ use crate::objects::qp::SendRing;
 use crate::objects::qp::outstanding::{OUTSTANDING_MIN, Outstanding};
 use crate::objects::qp::tcp::ends::Ends;
 use crate::objects::qp::tcp::lifecycle::Lifecycle;
+use crate::stats::{Counter, Counters};
 
 /// Time for which a connection without work keeps its buffers.
 const LINGER: Duration = Duration::from_millis(10);
@@ -35,17 +36,9 @@ pub struct Link<H: Host> {
     used: bool,
     /// The time at which the buffers are given back, if the connection has no work.
     idle_at: Option<Nanos>,
-    /// The counts that have been added to the adapter's counters.
-    counted: Counted,
-}
-
-/// Events of TCP that the adapter counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Segments that were retransmitted.
-    pub resent: u64,
-    /// Retransmission time-outs.
-    pub timeouts: u64,
+    /// The numbers of retransmitted segments, and of retransmission time-outs, that have been added
+    /// to the adapter's counters.
+    counted: [u64; 2],
 }
 
 impl<H: Host> Link<H> {
@@ -63,7 +56,7 @@ impl<H: Host> Link<H> {
             share: Share::of(memory),
             used: false,
             idle_at: None,
-            counted: Counted::default(),
+            counted: [0; 2],
         }
     }
 
@@ -183,14 +176,14 @@ impl<H: Host> Link<H> {
         None
     }
 
-    /// Returns the counts since the last call.
-    pub fn count(&mut self) -> Counted {
-        let vrnic_tcp::connection::Counters { send, .. } = self.tcp.counters();
-        let now = Counted { resent: send.resent, timeouts: send.timeouts };
+    /// Adds what TCP has counted since the last call to the counters of the adapter.
+    pub fn count(&mut self, stats: &Counters) {
+        let send = self.tcp.counters().send;
+        let now = [send.resent, send.timeouts];
         let before = std::mem::replace(&mut self.counted, now);
-        Counted {
-            resent: now.resent.wrapping_sub(before.resent),
-            timeouts: now.timeouts.wrapping_sub(before.timeouts),
+        if now != before {
+            stats.add(Counter::TcpRetransSegs, now[0].wrapping_sub(before[0]));
+            stats.add(Counter::TcpTimeouts, now[1].wrapping_sub(before[1]));
         }
     }
 

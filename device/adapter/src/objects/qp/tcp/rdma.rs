@@ -115,26 +115,17 @@ struct Nudges {
     count: usize,
 }
 
-/// A connection and its messages, and the time at which the adapter takes it over.
-#[derive(Debug)]
-pub(crate) struct Takeover<'a> {
-    /// The time.
-    pub now: Nanos,
-    /// The role of this end.
-    pub role: Role,
-    /// TCP.
-    pub tcp: &'a Connection,
-    /// The messages.
-    pub stream: Stream,
-    /// The memory for the buffers of all connections of the adapter.
-    pub memory: &'a Arc<Budget>,
-}
-
 impl<H: Host> Rdma<H> {
-    /// Creates the messages of a connection.
+    /// Creates the messages of a connection that the adapter takes over now. Buffers take their
+    /// memory from `memory`.
     #[must_use]
-    pub(crate) fn new(takeover: Takeover<'_>) -> Self {
-        let Takeover { now, role, tcp, mut stream, memory } = takeover;
+    pub(crate) fn new(
+        now: Nanos,
+        role: Role,
+        tcp: &Connection,
+        mut stream: Stream,
+        memory: &Arc<Budget>,
+    ) -> Self {
         stream.use_budget(memory);
         // Every adapter asks for a first message of the initiator, so this peer is none. It may
         // hold acknowledgements back.
@@ -165,11 +156,11 @@ impl<H: Host> Rdma<H> {
         }
     }
 
-    /// Creates the messages of a connection on which bytes have been carried before. Messages
-    /// always travel in it: another QP of this daemon may not have come so far.
+    /// Returns the messages of a connection on which bytes have been carried before. They always
+    /// travel in it: another QP of this daemon may not have come so far.
     #[must_use]
-    pub(crate) fn continuing(takeover: Takeover<'_>, switched: Switched) -> Self {
-        Self { switched, pairing: Pairing::Apart, ..Self::new(takeover) }
+    pub(crate) fn after(self, switched: Switched) -> Self {
+        Self { switched, pairing: Pairing::Apart, ..self }
     }
 
     /// Makes FPDUs as long as a segment is now. The path may carry less than before, or as much as

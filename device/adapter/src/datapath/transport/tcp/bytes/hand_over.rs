@@ -13,7 +13,7 @@ use crate::datapath::transport::peers::Network;
 use crate::host::Host;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::tcp::bytes::switch::Switch;
-use crate::objects::qp::tcp::rdma::{Rdma, Takeover};
+use crate::objects::qp::tcp::rdma::Rdma;
 use crate::objects::qp::tcp::switched::Switched;
 use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Peer, Qp};
@@ -74,7 +74,6 @@ fn continued<H: Host>(
         ..Config::default()
     };
     let stream = Stream::agreed(config, terms.agreement, terms.peer_first);
-    let takeover = Takeover { now, role: Role::Stream, tcp: link.tcp(), stream, memory };
-    let rdma = Rdma::continuing(takeover, switched);
+    let rdma = Rdma::new(now, Role::Stream, link.tcp(), stream, memory).after(switched);
     Tcp { link, content: Content::Rdma(Box::new(rdma)) }
 }

@@ -237,7 +237,7 @@ impl<H: Host> RdmaTurn<'_, H> {
     fn complete(&mut self) -> Option<Turn> {
         let mut readers = false;
         while let Some(done) = self.content.stream.next_completion() {
-            let mut end = end_of(done.outcome);
+            let mut end = error_of(done.outcome).map_or(End::Done, End::Failed);
             let read = self.link.outstanding().find(done.id);
             if end == End::Done
                 && let Some(key) = read.and_then(|(posted, raw)| posted.send.ending_key(raw))
@@ -256,10 +256,6 @@ impl<H: Host> RdmaTurn<'_, H> {
         let here = TurnContext::new(self.network.core(), self.qp, self.slice);
         ended::complete(&here, self.qp, self.link.outstanding_mut())
     }
-}
-
-fn end_of(outcome: Outcome) -> End {
-    error_of(outcome).map_or(End::Done, End::Failed)
 }
 
 /// Returns the error of a work request, or `None` if it was executed.
