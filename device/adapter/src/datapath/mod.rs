@@ -13,7 +13,7 @@
 //! | [`inbound`], [`refusal`], [`there`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
 //! | [`sgl`], `runs` | scatter/gather lists, and copies between two of them; addresses that are looked up once |
 //! | `local_wr` | work requests that send no message: for keys, and for address ranges |
-//! | [`transport`] | the paths between QPs: the local copy, datagrams, packets, streams, known peers |
+//! | [`transport`] | the paths between QPs: the local copy, datagrams, packets, TCP connections, known peers |
 //! | `xrc` | the differences of XRC targets |
 
 mod complete;

@@ -3,15 +3,15 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `toe` | connections that carry bytes instead of messages |
+//! | `bytes` | connections that carry bytes instead of messages |
 //! | `close` | CLOSE_CONNECTION |
 //! | `rdma` | the beginning of messages on such a connection |
 //! | `iscsi` | SET_ISCSI and END_COMMAND |
 
+mod bytes;
 mod close;
 mod iscsi;
 mod rdma;
-mod toe;
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -86,7 +86,7 @@ pub(super) fn open_connection<H: Host>(
         return Err(bad(offset_of!(Connection, role)));
     }
     let tcp = if role == Role::Stream {
-        toe::toe(adapter, &qp, &connection, params.addr)?
+        bytes::bytes(adapter, &qp, &connection, params.addr)?
     } else {
         let tcp = rdma(adapter, &qp, role, &connection)?;
         let mut attr = qp.attr.lock();

@@ -124,7 +124,7 @@ impl Rules {
     pub(super) fn refused<H: Host>(&self, message: RefusedMessage<'_, '_, H>) -> Status {
         let RefusedMessage { here, qp, there, responder, send, refusal } = message;
         let (cause, status) = rdma::terminate(send, refusal);
-        responder.stream.refused.get_or_insert(cause);
+        responder.rdma.refused.get_or_insert(cause);
         if matches!(cause, Cause::CatastrophicStream | Cause::NoBuffer) {
             there.act(|| there.qp.failed(there.turn.core, Kind::QpFatal));
         } else {

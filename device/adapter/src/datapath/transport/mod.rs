@@ -11,9 +11,9 @@
 //! | `datagram` | datagrams |
 //! | `datagram_receive` | receives of datagrams |
 //! | `fanout` | the delivery of a datagram to the members of a group |
-//! | `taking` | taking work requests off a send queue, for packets and streams |
+//! | `taking` | taking work requests off a send queue, for packets and TCP connections |
 //! | `executing` | turns of work requests that are complete when they have been sent |
-//! | `ended` | completions of work requests, for packets and streams |
+//! | `ended` | completions of work requests, for packets and TCP connections |
 //! | `packet_counters` | counts of the packets that copied messages would have been |
 //! | `wire` | the transports between daemons, and the choice between them |
 //! | `raw` | raw packets: frames that programs compose |

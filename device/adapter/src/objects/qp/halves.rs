@@ -19,7 +19,7 @@ use super::peer::Peer;
 use super::posted_reads::PostedReads;
 use super::remote::Receiver;
 use super::route::Route;
-use super::tcp::rdma::StreamReceiver;
+use super::tcp::rdma::RdmaReceiver;
 use crate::host::Host;
 use crate::objects::pace::{RateLimit, Reserved};
 use crate::objects::srq::Srq;
@@ -274,7 +274,7 @@ pub struct Responder {
     /// The receives that were taken early, if there were any.
     pub ahead: Option<Box<ReceivesAhead>>,
     /// The state of the QP's connection in this half, if it has one.
-    pub stream: StreamReceiver,
+    pub rdma: RdmaReceiver,
     /// True if the guest has been notified that the QP takes no more receives from its SRQ.
     pub last_wqe_reported: bool,
     /// Milliseconds until the next check for receives to flush, in the error state.
@@ -336,7 +336,7 @@ impl Default for Responder {
             event_due: false,
             packets: None,
             ahead: None,
-            stream: StreamReceiver::default(),
+            rdma: RdmaReceiver::default(),
             life: LIVES.fetch_add(1, Ordering::Relaxed),
             last_wqe_reported: false,
             flush_pause: 0,

@@ -9,7 +9,7 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_iwarp::mpa::start::Agreement;
 use vrnic_tcp::Share;
 
-use super::toe::bytes_of;
+use super::bytes::bytes_of;
 use super::{Failure, Outcome, bad, check_depth, configure};
 use crate::adapter::Adapter;
 use crate::host::Host;

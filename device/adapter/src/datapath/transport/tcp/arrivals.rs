@@ -13,7 +13,7 @@ use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Joint, Parsed};
 use crate::host::Host;
 use crate::objects::claims::Tuple;
-use crate::objects::qp::tcp::bytes::Bytes;
+use crate::objects::qp::tcp::bytes::Toe;
 use crate::objects::qp::tcp::rdma::Rdma;
 use crate::objects::qp::tcp::{Content, Tcp};
 use crate::objects::qp::{Path, Qp};
@@ -66,7 +66,7 @@ pub(crate) fn arrive<H: Host>(
                 });
             }
             Content::Iscsi(content) => {
-                let Bytes { receives, mode, .. } = &mut **content;
+                let Toe { receives, mode, .. } = &mut **content;
                 let there = &counted(There::new(core, &qp, slice), frame, segment);
                 each(frame, segment, |segment| {
                     let inbox = bytes::Inbox { there, responder, receives };

@@ -20,9 +20,9 @@ use self::switch::{Progress, Switch};
 use super::link::Link;
 use crate::host::Host;
 
-/// The bytes in the connection of a QP, which go to receives.
+/// What the connection of a TOE QP carries: bytes, which go to receives.
 #[derive(Debug)]
-pub struct Bytes<M> {
+pub struct Toe<M> {
     /// The progress of the receives.
     pub receives: Receives,
     /// True if both directions are closed.
@@ -40,7 +40,7 @@ pub struct Plain<H: Host> {
     pub switch: Option<Box<Switch<H>>>,
 }
 
-impl<M> Bytes<M> {
+impl<M> Toe<M> {
     /// Creates the bytes of a connection.
     #[must_use]
     pub const fn new(receives: Receives, mode: M) -> Self {

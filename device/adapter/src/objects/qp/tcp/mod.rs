@@ -24,7 +24,7 @@ pub(crate) mod waits;
 
 use vrnic_abi::connection::ConnectionStatus;
 
-use self::bytes::{Bytes, Plain};
+use self::bytes::{Plain, Toe};
 use self::iscsi::{Session, Terms};
 use self::link::Link;
 use self::promise::Promise;
@@ -40,15 +40,15 @@ pub struct Tcp<H: Host> {
     pub content: Content<H>,
 }
 
-/// What a TCP connection carries.
+/// What a TCP connection carries. The contents differ in size, so each has its own memory.
 #[derive(Debug)]
 pub enum Content<H: Host> {
     /// Messages (iWARP).
     Rdma(Box<Rdma<H>>),
     /// Bytes without messages (TOE).
-    Bytes(Box<Bytes<Plain<H>>>),
+    Bytes(Box<Toe<Plain<H>>>),
     /// iSCSI PDUs.
-    Iscsi(Box<Bytes<Session>>),
+    Iscsi(Box<Toe<Session>>),
 }
 
 /// A TCP connection that a QP does not have yet.

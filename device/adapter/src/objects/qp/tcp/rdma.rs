@@ -65,9 +65,9 @@ impl<H: Host> Pairing<H> {
     }
 }
 
-/// The state of a connection in the receiving half of its QP.
+/// The state of the messages in the receiving half of the QP.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StreamReceiver {
+pub struct RdmaReceiver {
     /// The reason for which a message that was copied has been refused, until the connection
     /// reports it.
     pub refused: Option<Cause>,

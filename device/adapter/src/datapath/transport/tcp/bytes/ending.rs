@@ -4,10 +4,10 @@ use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::qp::State;
 use vrnic_tcp::connection::End as TcpEnd;
 
-use super::turn::{BytesTurn, Mode};
+use super::turn::{Mode, ToeTurn};
 use crate::host::Host;
 
-impl<H: Host, M> BytesTurn<'_, H, M>
+impl<H: Host, M> ToeTurn<'_, H, M>
 where
     Self: Mode<H>,
 {

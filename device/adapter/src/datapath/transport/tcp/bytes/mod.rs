@@ -23,4 +23,4 @@ pub(super) use self::hand_over::hand_over;
 pub(super) use self::inbox::Inbox;
 pub(crate) use self::inbox::WINDOW;
 pub(super) use self::plain::note_push;
-pub(super) use self::turn::{BytesTurn, Mode};
+pub(super) use self::turn::{Mode, ToeTurn};

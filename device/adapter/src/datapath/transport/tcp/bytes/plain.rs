@@ -9,7 +9,7 @@ use vrnic_tcp::connection::Transmit;
 use vrnic_tcp::wire::{Flags, Segment};
 
 use super::source::Outbound;
-use super::turn::{BytesTurn, Mode};
+use super::turn::{Mode, ToeTurn};
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::tcp::turn::Traffic;
 use crate::datapath::turn::TurnContext;
@@ -21,7 +21,7 @@ use crate::objects::qp::tcp::bytes::Plain;
 use crate::objects::qp::tcp::bytes::receives::Receives;
 use crate::requests::wqe::SendWqe;
 
-impl<H: Host> Traffic<H> for BytesTurn<'_, H, Plain<H>> {
+impl<H: Host> Traffic<H> for ToeTurn<'_, H, Plain<H>> {
     /// Also offers the peer as many bytes as the receives can take.
     fn receive(&mut self, now: Nanos) {
         self.with_inbox(|mut inbox, _, tcp| {
@@ -52,7 +52,7 @@ impl<H: Host> Traffic<H> for BytesTurn<'_, H, Plain<H>> {
     }
 }
 
-impl<H: Host> Mode<H> for BytesTurn<'_, H, Plain<H>> {
+impl<H: Host> Mode<H> for ToeTurn<'_, H, Plain<H>> {
     fn post(&mut self, _here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) {
         let sends = send.opcode == Opcode::Send;
         let end = (!sends).then_some(End::Failed(Status::LocQpOpErr.into()));

@@ -4,7 +4,7 @@ use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
 
 use super::inbox::WINDOW;
-use super::turn::BytesTurn;
+use super::turn::ToeTurn;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::taking::Next;
 use crate::datapath::transport::tcp::turn::{Carrier, Traffic};
@@ -15,7 +15,7 @@ use crate::objects::qp::tcp::bytes::Plain;
 use crate::objects::qp::tcp::bytes::receives::StreamEnd;
 use crate::objects::qp::tcp::bytes::switch::Progress;
 
-impl<H: Host> BytesTurn<'_, H, Plain<H>> {
+impl<H: Host> ToeTurn<'_, H, Plain<H>> {
     /// Runs a turn in which the bytes of sends still leave, and bytes that arrive are held back.
     pub(super) fn before_messages(&mut self, batch: &mut Batch) -> Turn {
         let now = self.begin();

@@ -14,7 +14,7 @@ use crate::datapath::transport::taking::{Protocol, Queue};
 use crate::datapath::transport::tcp::turn::{Carrier, Pass, TcpTurn, Traffic};
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::objects::qp::tcp::bytes::Bytes;
+use crate::objects::qp::tcp::bytes::Toe;
 use crate::objects::qp::tcp::bytes::receives::StreamEnd;
 use crate::objects::qp::tcp::bytes::sends::Sends;
 use crate::requests::wqe::SendWqe;
@@ -45,9 +45,9 @@ pub(in crate::datapath::transport::tcp) trait Mode<H: Host>:
 }
 
 /// A QP in its turn, whose connection carries bytes in the mode `M`.
-pub(in crate::datapath::transport::tcp) type BytesTurn<'a, H, M> = TcpTurn<'a, H, Bytes<M>>;
+pub(in crate::datapath::transport::tcp) type ToeTurn<'a, H, M> = TcpTurn<'a, H, Toe<M>>;
 
-impl<H: Host, M> Protocol<H> for BytesTurn<'_, H, M>
+impl<H: Host, M> Protocol<H> for ToeTurn<'_, H, M>
 where
     Self: Mode<H>,
 {
@@ -67,7 +67,7 @@ where
     }
 }
 
-impl<H: Host, M> Carrier<H> for BytesTurn<'_, H, M>
+impl<H: Host, M> Carrier<H> for ToeTurn<'_, H, M>
 where
     Self: Mode<H>,
 {
@@ -147,7 +147,7 @@ where
     }
 }
 
-impl<H: Host, M> BytesTurn<'_, H, M> {
+impl<H: Host, M> ToeTurn<'_, H, M> {
     /// Calls `work` with the receives, the mode and TCP.
     pub(in crate::datapath::transport::tcp) fn with_inbox<T>(
         &mut self,
@@ -155,7 +155,7 @@ impl<H: Host, M> BytesTurn<'_, H, M> {
     ) -> T {
         let there = There::new(self.network.core(), self.qp, self.slice);
         let mut responder = self.qp.responder.lock();
-        let Bytes { receives, mode, .. } = &mut *self.content;
+        let Toe { receives, mode, .. } = &mut *self.content;
         let inbox = Inbox { there: &there, responder: &mut responder, receives };
         let done = work(inbox, mode, self.link.tcp_mut());
         if std::mem::take(&mut responder.event_due) {

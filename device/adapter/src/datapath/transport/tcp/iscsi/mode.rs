@@ -8,7 +8,7 @@ use super::answer::{Unreadable, answer};
 use super::inbox::Inbox;
 use super::post::post;
 use super::source::Outbound;
-use crate::datapath::transport::tcp::bytes::{BytesTurn, Mode};
+use crate::datapath::transport::tcp::bytes::{Mode, ToeTurn};
 use crate::datapath::transport::tcp::turn::Traffic;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
@@ -16,7 +16,7 @@ use crate::objects::qp::outstanding::End;
 use crate::objects::qp::tcp::iscsi::Session;
 use crate::requests::wqe::SendWqe;
 
-impl<H: Host> Traffic<H> for BytesTurn<'_, H, Session> {
+impl<H: Host> Traffic<H> for ToeTurn<'_, H, Session> {
     fn receive(&mut self, now: Nanos) {
         self.with_inbox(|inbox, session, tcp| {
             let mut inbox = Inbox::new(inbox, session);
@@ -40,7 +40,7 @@ impl<H: Host> Traffic<H> for BytesTurn<'_, H, Session> {
     }
 }
 
-impl<H: Host> Mode<H> for BytesTurn<'_, H, Session> {
+impl<H: Host> Mode<H> for ToeTurn<'_, H, Session> {
     fn post(&mut self, here: &TurnContext<'_, H>, send: &SendWqe, raw: &[u8]) {
         let posted = post(here, self.qp, &mut self.content.mode, send, raw);
         self.link.outstanding_mut().post(posted, raw);

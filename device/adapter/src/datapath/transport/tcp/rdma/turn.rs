@@ -160,7 +160,7 @@ impl<H: Host> Carrier<H> for RdmaTurn<'_, H> {
     fn cut(&mut self, now: Nanos) -> Option<Nanos> {
         self.receive(now);
         self.exchange();
-        if let Some(cause) = self.qp.responder.lock().stream.refused.take() {
+        if let Some(cause) = self.qp.responder.lock().rdma.refused.take() {
             self.content.stream.refuse(cause);
         } else if self.qp.has_given_up() {
             self.content.stream.refuse(Cause::LocalCatastrophic);

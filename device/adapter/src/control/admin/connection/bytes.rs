@@ -16,14 +16,14 @@ use crate::datapath::transport::tcp::bytes::WINDOW;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::objects::qp::Qp;
 use crate::objects::qp::tcp::bytes::receives::Receives;
-use crate::objects::qp::tcp::bytes::{Bytes, Plain};
+use crate::objects::qp::tcp::bytes::{Plain, Toe};
 use crate::objects::qp::tcp::iscsi::Session;
 use crate::objects::qp::tcp::link::Link;
 use crate::objects::qp::tcp::{Content, Tcp};
 
 /// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes
 /// that the guest's kernel has received.
-pub(super) fn toe<H: Host>(
+pub(super) fn bytes<H: Host>(
     adapter: &Adapter<H>,
     qp: &Qp<H>,
     connection: &Connection,
@@ -51,8 +51,8 @@ pub(super) fn toe<H: Host>(
     let mut link = Link::new(tcp, ends, &qp.sq, memory);
     link.life_mut().open();
     let content = match session {
-        Some(session) => Content::Iscsi(Box::new(Bytes::new(receives, session))),
-        None => Content::Bytes(Box::new(Bytes::new(receives, Plain::new(rule)))),
+        Some(session) => Content::Iscsi(Box::new(Toe::new(receives, session))),
+        None => Content::Bytes(Box::new(Toe::new(receives, Plain::new(rule)))),
     };
     Ok(Tcp { link, content })
 }
