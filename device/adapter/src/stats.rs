@@ -62,7 +62,8 @@ impl IntoIterator for Values {
 /// The counters, with a copy for each [`Lane`]. Reading adds the copies.
 #[derive(Debug)]
 pub struct Counters {
-    lanes: Box<[CachePadded<Counts>]>,
+    shared: CachePadded<Counts>,
+    workers: Box<[CachePadded<Counts>]>,
     /// The values at the last reset. The workers' copies are never reset, because only their own
     /// threads may write them.
     base: Mutex<[u64; COUNTERS]>,
@@ -70,13 +71,38 @@ pub struct Counters {
     pub limiter: Limiter,
 }
 
-/// An amount for a counter.
+/// The copy of the counters of one lane, for a thread in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Count {
-    /// The counter.
-    pub(crate) index: usize,
-    /// The amount.
-    pub(crate) value: u64,
+pub(crate) struct InLane<'a> {
+    counts: &'a Counts,
+    /// True if no other thread writes the copy.
+    is_own: bool,
+}
+
+impl InLane<'_> {
+    /// Returns whether [`Self::add_own`] can be used.
+    #[inline]
+    pub(crate) const fn is_own(self) -> bool {
+        self.is_own
+    }
+
+    /// Adds to a counter that no other thread writes. A locked instruction would only cost time.
+    #[inline]
+    pub(crate) fn add_own(self, counter: Counter, value: u64) {
+        if let Some(cell) = self.counts.0.get(counter as usize) {
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+        }
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub(crate) fn add(self, counter: Counter, value: u64) {
+        if self.is_own {
+            self.add_own(counter, value);
+        } else if let Some(cell) = self.counts.0.get(counter as usize) {
+            cell.fetch_add(value, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Counters {
@@ -85,7 +111,8 @@ impl Counters {
     pub fn new(lanes: usize) -> Self {
         let counts = || Counts(std::array::from_fn(|_| AtomicU64::new(0))).into();
         Self {
-            lanes: (0..lanes.max(1)).map(|_| counts()).collect(),
+            shared: counts(),
+            workers: (1..lanes).map(|_| counts()).collect(),
             base: Mutex::new([0; COUNTERS]),
             limiter: Limiter::default(),
         }
@@ -94,10 +121,7 @@ impl Counters {
     /// Adds to a counter. Can be called from any thread.
     #[inline]
     pub fn add(&self, counter: Counter, value: u64) {
-        let cell = self.lanes.first().and_then(|lane| lane.0.get(counter as usize));
-        if let Some(cell) = cell {
-            cell.fetch_add(value, Ordering::Relaxed);
-        }
+        InLane { counts: &self.shared, is_own: false }.add(counter, value);
     }
 
     /// Adds one to a counter. Can be called from any thread.
@@ -106,20 +130,12 @@ impl Counters {
         self.add(counter, 1);
     }
 
-    /// Adds to counters, for a thread in `lane`.
+    /// Returns the copy of a lane.
     #[inline]
-    pub(crate) fn add_all(&self, lane: Lane, counts: impl Iterator<Item = Count>) {
-        let lane = lane.index(self.lanes.len());
-        let Some(cells) = self.lanes.get(lane) else { return };
-        for Count { index, value } in counts {
-            let Some(cell) = cells.0.get(index) else { continue };
-            if lane == 0 {
-                cell.fetch_add(value, Ordering::Relaxed);
-            } else {
-                // No other thread writes it, so a locked instruction would only cost time.
-                cell.store(cell.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
-            }
-        }
+    pub(crate) fn in_lane(&self, lane: Lane) -> InLane<'_> {
+        let own = lane.index(self.workers.len() + 1).checked_sub(1);
+        let own = own.and_then(|worker| self.workers.get(worker));
+        InLane { counts: own.unwrap_or(&self.shared), is_own: own.is_some() }
     }
 
     /// Returns the value of a counter.
@@ -145,7 +161,7 @@ impl Counters {
     /// Returns the sums of the lanes.
     fn sums(&self) -> [u64; COUNTERS] {
         let mut sums = [0u64; COUNTERS];
-        for lane in &self.lanes {
+        for lane in self.workers.iter().chain([&self.shared]) {
             for (sum, cell) in sums.iter_mut().zip(&lane.0) {
                 *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
             }
@@ -158,24 +174,22 @@ impl Counters {
 mod tests {
     use super::*;
 
-    fn count(index: usize, value: u64) -> Count {
-        Count { index, value }
-    }
-
     #[test]
     fn lanes_are_added_up_and_begin_again() {
         let counters = Counters::new(3);
         counters.step(Counter::TxPkts);
-        counters.add_all(Lane::SHARED, [count(0, 10)].into_iter());
+        counters.in_lane(Lane::SHARED).add(Counter::TxPkts, 10);
         for worker in 0..3 {
             // The third counts with the threads that are not workers.
-            counters
-                .add_all(Lane::worker(worker), [count(0, 10), count(1, worker as u64)].into_iter());
+            let lane = counters.in_lane(Lane::worker(worker));
+            assert_eq!(lane.is_own(), worker < 2);
+            lane.add(Counter::TxPkts, 10);
+            lane.add(Counter::TxBytes, worker as u64);
         }
         assert_eq!((counters.get(Counter::TxPkts), counters.get(Counter::TxBytes)), (41, 3));
         counters.clear();
         assert_eq!(counters.get(Counter::TxPkts), 0);
-        counters.add_all(Lane::worker(1), [count(0, 5)].into_iter());
+        counters.in_lane(Lane::worker(1)).add(Counter::TxPkts, 5);
         assert_eq!(counters.values().into_iter().collect::<Vec<_>>()[..2], [5, 0]);
         assert_eq!(
             counters.values().bytes()[..16],

@@ -4,14 +4,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
 use crate::domain::Domain;
-use crate::host::{HeldMemory, Host, Lane};
+use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::{Denied, Tpt, User};
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
@@ -21,7 +20,7 @@ use crate::objects::cq::{Cq, Due, Overflow, Resumed};
 use crate::objects::injection::Here;
 use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
-use crate::stats::{Count, Counter, Counters};
+use crate::stats::{Counter, InLane};
 
 /// Number of moved bytes after which the clock is read again.
 const TIME_KEEPS: u64 = 16 << 10;
@@ -35,8 +34,8 @@ pub struct Allowance<'a, H: Host> {
     pub slice: &'a Slice<'a, H>,
 }
 
-/// An adapter with its guest's memory held during a turn. The memory, the time, and the counters,
-/// which other processors write too, are accessed once for the whole turn.
+/// An adapter with its guest's memory held during a turn. The memory and the time are accessed once
+/// for the whole turn.
 pub struct TurnContext<'a, H: Host> {
     /// The core of the adapter.
     pub core: &'a Arc<Core<H>>,
@@ -51,9 +50,11 @@ pub struct TurnContext<'a, H: Host> {
     time: Cell<Option<Nanos>>,
     /// Number of bytes moved since `time` was read.
     moved: Cell<u64>,
-    tally: Tally,
+    counters: InLane<'a>,
     /// The set that also counts the work of the QP, if it has one.
     set: Option<Arc<CounterSet>>,
+    /// True if only the worker's own copy of the counters counts.
+    counts_plainly: bool,
 }
 
 impl<'a, H: Host> TurnContext<'a, H> {
@@ -63,6 +64,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
         let mut this = Self::of_adapter(core, &qp.tpt, slice);
         if qp.is_counted.load(Ordering::Relaxed) {
             this.set = core.counted.get(qp.qpn);
+            this.counts_plainly &= this.set.is_none();
         }
         this
     }
@@ -84,9 +86,11 @@ impl<'a, H: Host> TurnContext<'a, H> {
     /// Holds the guest's memory for an adapter with these regions.
     #[inline]
     pub fn of_adapter(core: &'a Arc<Core<H>>, tpt: &'a Tpt, slice: &'a Slice<'a, H>) -> Self {
-        let memory = core.host().hold(slice.lane());
-        let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
-        Self { core, memory, tpt, slice, domain: core.domain(), time, moved, tally, set: None }
+        let (lane, domain) = (slice.lane(), core.domain());
+        let (memory, counters) = (core.host().hold(lane), core.stats().in_lane(lane));
+        let (time, moved, set) = (Cell::new(None), Cell::new(0), None);
+        let counts_plainly = counters.is_own();
+        Self { core, memory, tpt, slice, domain, time, moved, counters, set, counts_plainly }
     }
 
     /// Checks that the memory belongs to the function of `user`.
@@ -107,13 +111,26 @@ impl<'a, H: Host> TurnContext<'a, H> {
     /// Adds one to a counter.
     #[inline]
     pub fn step(&self, counter: Counter) {
-        self.tally.add(counter, 1);
+        self.add(counter, 1);
     }
 
     /// Adds to a counter.
     #[inline]
     pub fn add(&self, counter: Counter, value: u64) {
-        self.tally.add(counter, value);
+        if self.counts_plainly {
+            self.counters.add_own(counter, value);
+        } else {
+            self.add_to_all(counter, value);
+        }
+    }
+
+    /// Adds to a counter of the set, if there is one, and of the adapter.
+    #[cold]
+    fn add_to_all(&self, counter: Counter, value: u64) {
+        if let Some(set) = &self.set {
+            set.counters.add(counter, value);
+        }
+        self.counters.add(counter, value);
     }
 
     /// Returns the function and the present time, for rules for faults.
@@ -269,61 +286,5 @@ impl<'a, H: Host> QueueContext<'a, H> for TurnContext<'a, H> {
     #[cold]
     fn report(&self, kind: Kind, id: impl Into<u32>) {
         self.core.report(kind, id);
-    }
-}
-
-impl<H: Host> Drop for TurnContext<'_, H> {
-    fn drop(&mut self) {
-        if let Some(set) = &self.set {
-            self.tally.copy_to(&set.counters);
-        }
-        self.tally.hand_over(self.core.stats(), self.slice.lane());
-    }
-}
-
-/// The counts of one turn.
-#[derive(Debug)]
-struct Tally {
-    counts: [Cell<u64>; STAT_NAMES.len()],
-    /// The counters that have changed, as bits.
-    touched: Cell<u64>,
-}
-
-const _: () = assert!(STAT_NAMES.len() <= 64);
-
-impl Default for Tally {
-    #[inline]
-    fn default() -> Self {
-        Self { counts: [const { Cell::new(0) }; STAT_NAMES.len()], touched: Cell::new(0) }
-    }
-}
-
-impl Tally {
-    #[inline]
-    fn add(&self, counter: Counter, value: u64) {
-        let index = counter as usize;
-        if let Some(count) = self.counts.get(index) {
-            count.set(count.get().wrapping_add(value));
-            self.touched.set(self.touched.get() | 1 << index);
-        }
-    }
-
-    /// Adds the counts to a set.
-    #[cold]
-    fn copy_to(&self, set: &Counters) {
-        let touched = self.touched.get();
-        let counts = self.counts.iter().enumerate().filter(|(index, _)| touched & 1 << index != 0);
-        let counts = counts.map(|(index, count)| Count { index, value: count.get() });
-        set.add_all(Lane::SHARED, counts);
-    }
-
-    fn hand_over(&self, counters: &Counters, lane: Lane) {
-        let mut touched = self.touched.take();
-        let next = || {
-            let index = touched.trailing_zeros() as usize;
-            touched &= touched.wrapping_sub(1);
-            self.counts.get(index).map(|count| Count { index, value: count.take() })
-        };
-        counters.add_all(lane, std::iter::from_fn(next));
     }
 }
