@@ -120,13 +120,13 @@ impl<H: Host> Uar<H> {
     /// Calls `each` for the slots of `group` that have an owner. Returns whether there was one.
     pub fn group(&self, group: u32, mut each: impl FnMut(&Owner<H>)) -> bool {
         let slots = self.slots.read();
-        let first = group * SLOTS_PER_GROUP;
+        let end = (group + 1) * SLOTS_PER_GROUP;
+        let first = (end - SLOTS_PER_GROUP).max(SLOT_FIRST);
+        let owners = slots.owners.get(index(SlotIndex::new(first))..).unwrap_or_default();
         let mut any = false;
-        for slot in (first.max(SLOT_FIRST)..first + SLOTS_PER_GROUP).map(SlotIndex::new) {
-            if let Some(Some(owner)) = slots.owners.get(index(slot)) {
-                any = true;
-                each(owner);
-            }
+        for owner in owners.iter().take(end.saturating_sub(first) as usize).flatten() {
+            any = true;
+            each(owner);
         }
         any
     }
