@@ -1,11 +1,16 @@
 //! The poll of a worker: doorbells, turns of QPs, held events.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `backlog` | the work that a poll rarely finds |
+
+mod backlog;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
 use vrnic_faults::Site;
 use vrnic_packet::Nanos;
@@ -18,11 +23,10 @@ use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
 use crate::datapath::space::Space;
 use crate::datapath::transport::wire;
-use crate::datapath::turn::{Allowance, TurnContext};
+use crate::datapath::turn::Allowance;
 use crate::ethernet::Classified;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
-use crate::objects::failing::MAX_FEEDERS;
 use crate::objects::held_events::Subject;
 use crate::objects::moderation::Fired;
 use crate::objects::qp::Qp;
@@ -39,14 +43,10 @@ use crate::stats::Counter;
 /// receive rings no doorbell: at first, and at most, in milliseconds.
 const FLUSH_POLL: u8 = 1;
 const FLUSH_POLL_MAX: u8 = 128;
-/// Interval at which held events are tried again.
-const HELD_POLL: Duration = Duration::from_millis(1);
 /// Maximum number of turns of QPs in one poll.
 const TURNS: usize = 64;
 /// Maximum number of batches of QPs to end, or of waiting events, in one poll.
 const ROUNDS: usize = 4;
-/// Number of QPs of a failed CQ that are ended between two checks of a short slice.
-const SHORT_FEEDERS: usize = 1;
 /// Number of groups of doorbells that are checked between two checks of the slice, and of a short
 /// one.
 const GROUPS: usize = 4;
@@ -70,15 +70,6 @@ struct Doorbells<'a> {
     mask: u64,
     /// The place to begin at. If the slice ends, it is set to the place to continue at.
     resume: &'a mut DoorbellPlace,
-}
-
-/// The result of moving held events.
-#[derive(Clone, Copy, Default)]
-struct Released {
-    /// True if an event was moved.
-    any: bool,
-    /// True if events are still held.
-    held: bool,
 }
 
 impl<H: Host> Adapter<H> {
@@ -125,25 +116,27 @@ impl<H: Host> Adapter<H> {
         let doorbells = Doorbells { mask: state.groups, resume: &mut resume.doorbell };
         busy |= self.doorbells(doorbells, uars, schedule, recent, &slice);
         busy |= self.fetch_mail(worker, schedule, &slice);
-        let length = slice.for_arrivals();
-        let arrivals = Slice::lasting(self.host(), Lane::worker(worker), length, slice.interval());
-        busy |= self.receive(worker, frames, schedule, &arrivals);
+        self.core().take_frames(worker, frames, MAX_FRAMES);
+        let arrived = (!frames.is_empty()).then(|| self.receive(worker, frames, schedule, &slice));
+        busy |= arrived.is_some();
         busy |= schedule.run_timers(&slice);
-        busy |= self.turns(schedule, space, &slice);
-        busy |= rounds(&slice, || self.fail_feeders(&slice));
-        busy |= rounds(&slice, || self.resume_cqs(&slice));
-        let released = self.release_events(&mut resume.eq, &slice);
-        let held = released.held.then(|| self.held_until());
+        busy |= schedule.has_active() && self.turns(schedule, space, &slice);
+        let mut held = None;
+        if self.has_backlog() {
+            let worked = self.work_on_backlog(&mut resume.eq, &slice);
+            busy |= worked.any;
+            held = worked.next;
+        }
         let mut moderated = None;
         let fired = rounds(&slice, || {
             let fired = self.fire_moderated(&slice);
             moderated = fired.next;
             fired.any
         });
-        busy |= released.any | fired | schedule.has_active();
+        busy |= fired | schedule.has_active();
         *interval = if busy { slice.interval() } else { ClockInterval::default() };
-        let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
-        Polled { busy, deadline, spent: slice.spent() + arrivals.spent() }
+        let deadline = earlier(schedule.deadline(), earlier(held, moderated));
+        Polled { busy, deadline, spent: slice.spent() + arrived.unwrap_or(0) }
     }
 
     /// Moves QPs for which other threads have requested a turn to the worker's schedule. Returns
@@ -157,34 +150,31 @@ impl<H: Host> Adapter<H> {
         })
     }
 
-    /// Takes frames that have arrived for QPs of the worker, and schedules these QPs. Returns
-    /// whether there were any. This has a slice of its own, because the answers to frames would be
+    /// Takes frames that have arrived for QPs of the worker, and schedules these QPs. Returns the
+    /// duration in nanoseconds. This has a slice of its own, because the answers to frames would be
     /// late if the turns of many QPs used up the slice of the poll.
-    #[inline]
     fn receive(
         &self,
         worker: usize,
         frames: &mut VecDeque<Classified>,
         schedule: &mut Schedule<H>,
         slice: &Slice<'_, H>,
-    ) -> bool {
-        self.core().take_frames(worker, frames, MAX_FRAMES);
-        if frames.is_empty() {
-            return false;
-        }
+    ) -> u64 {
+        let (lane, length) = (Lane::worker(worker), slice.for_arrivals());
+        let slice = Slice::lasting(self.host(), lane, length, slice.interval());
         let traces = self.core().injection.looks_at(Site::Packet);
         while let Some(frame) = frames.pop_front() {
             if traces {
                 wire::trace(self.network(), &frame);
             }
-            if let Some(qp) = wire::arrive(self.network(), &frame, slice) {
+            if let Some(qp) = wire::arrive(self.network(), &frame, &slice) {
                 schedule.activate(&qp);
             }
             if slice.is_over() {
                 break;
             }
         }
-        true
+        slice.spent()
     }
 
     /// Takes the bits of the summaries, a few at a time, and checks the doorbells of their groups.
@@ -415,80 +405,6 @@ impl<H: Host> Adapter<H> {
         };
         self.core().moderation.fire_due(|| self.host().now(), fire)
     }
-
-    /// Ends some QPs that use a CQ that has failed. Returns whether there was such a CQ.
-    fn fail_feeders(&self, slice: &Slice<'_, H>) -> bool {
-        if !self.core().failing.any() {
-            return false;
-        }
-        let count = if slice.is_short() { SHORT_FEEDERS } else { MAX_FEEDERS };
-        let Some((cq, qpns)) = self.core().failing.take(count) else { return true };
-        let feeds =
-            |qp: &Arc<Qp<H>>| [&qp.send_cq, &qp.recv_cq].iter().any(|own| Arc::ptr_eq(own, &cq));
-        for qp in qpns.into_iter().filter_map(|qpn| self.qp(qpn)).filter(feeds) {
-            slice.charge(cost::FAILURE);
-            qp.failed(self.core(), Kind::QpFatal);
-        }
-        true
-    }
-
-    /// Writes some of the entries that a holding CQ holds back, or schedules some of the QPs that
-    /// have waited for room in it. Returns whether there was such a CQ.
-    fn resume_cqs(&self, slice: &Slice<'_, H>) -> bool {
-        if !self.core().resuming.any() {
-            return false;
-        }
-        let Some(cq) = self.core().resuming.take() else { return true };
-        let tpt = self.tpt();
-        let resumed = TurnContext::of_adapter(self.core(), &tpt, slice).resume(&cq);
-        slice.charge(cost::REQUEST * resumed.due.len() as u64);
-        for qp in resumed.qpns.into_iter().filter_map(|qpn| self.qp(qpn)) {
-            slice.charge(cost::TURN);
-            qp.schedule(self.core());
-        }
-        if resumed.more {
-            self.core().resuming.add(&cq);
-        }
-        true
-    }
-
-    /// Returns the time at which to try again to write held events.
-    fn held_until(&self) -> Nanos {
-        let now = self.host().now();
-        let full = now.plus(HELD_POLL);
-        self.core().pace.next_interrupt(|| now).map_or(full, |next| next.min(full))
-    }
-
-    /// Moves held events into queues that have room. Begins with the queue number `first` of the
-    /// list, and sets it to the one to begin with next time.
-    fn release_events(&self, first: &mut usize, slice: &Slice<'_, H>) -> Released {
-        let mut released = Released::default();
-        if !self.objects.holding.load(Ordering::Relaxed) {
-            return released;
-        }
-        // A queue that holds an event from now on sets this again.
-        self.objects.holding.store(false, Ordering::SeqCst);
-        let eqs = self.objects.active_eqs.read();
-        let (before, after) = eqs.split_at(*first % eqs.len().max(1));
-        for eq in after.iter().chain(before) {
-            *first = first.wrapping_add(1);
-            if !eq.holding() {
-                continue;
-            }
-            let count = eq.release(&self.core().caller(slice.lane()));
-            slice.charge(cost::EVENT * (count as u64 + 1));
-            released.any |= count > 0;
-            released.held |= eq.holding();
-            if slice.is_over() {
-                released = Released { any: true, held: true };
-                break;
-            }
-        }
-        if released.held {
-            self.objects.holding.store(true, Ordering::Release);
-        }
-        released
-    }
 }
 
 /// Does work in batches, at least one and at most [`ROUNDS`] of them. Returns whether there was
@@ -506,6 +422,12 @@ fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool
         }
     }
     any
+}
+
+/// Returns the earlier of two times, if there is any.
+#[inline]
+fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    one.map_or(other, |one| Some(other.map_or(one, |other| other.min(one))))
 }
 
 /// Returns the `count` lowest bits of a word.

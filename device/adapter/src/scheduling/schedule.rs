@@ -77,10 +77,12 @@ impl<H: Host> Schedule<H> {
 
     /// Schedules some of the QPs whose timers have expired, at least one. Returns whether there
     /// were any.
+    #[inline]
     pub(crate) fn run_timers(&mut self, slice: &Slice<'_, H>) -> bool {
-        if self.timers.is_empty() {
-            return false;
-        }
+        !self.timers.is_empty() && self.run_expired(slice)
+    }
+
+    fn run_expired(&mut self, slice: &Slice<'_, H>) -> bool {
         let now = slice.now();
         let mut expired = false;
         for _ in 0..MAX_TIMERS {
