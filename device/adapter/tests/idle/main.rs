@@ -25,10 +25,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use vrnic_abi::admin::Transport;
+use vrnic_abi::admin::{CreateQp, Opcode as Admin, Transport};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
+use vrnic_abi::uar::SLOTS;
 use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::CONNECTION_MEMORY;
 use vrnic_packet::pool::{Buffer, LEN_MAX};
@@ -49,6 +50,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const COUNT: u16 = 10_000;
 /// Maximum number of bytes of an idle connection and its QP.
 const LIMIT: usize = 8 << 10;
+/// Maximum number of bytes of an idle QP whose messages are copied.
+const QP_LIMIT: usize = 1700;
 /// Bytes by which the adapters' own queues may grow, once.
 const QUEUES: usize = 24 << 10;
 const SECOND: u64 = 1_000_000_000;
@@ -218,6 +221,26 @@ fn idle_connections_are_small(daemon: Daemon, name: &str, probes: bool) {
     }
 }
 
+/// A QP without work needs little memory.
+fn idle_qps_are_small() {
+    const COUNT: usize = 200;
+    let daemon = Daemon::new(World::copying());
+    let [a, b] = &daemon.ends;
+    let uars: Vec<_> = (0..COUNT.div_ceil(SLOTS as usize))
+        .map(|_| a.guest.on_object(Admin::AllocUar, a.context).expect("ALLOC_UAR"))
+        .collect();
+    let params = a.params();
+    let before = Region::new(ALLOCATOR);
+    for nth in 0..COUNT {
+        let params = CreateQp { uar: uars[nth / SLOTS as usize].into(), ..params };
+        let (qpn, ..) = a.guest.create_qp(&params).expect("CREATE_QP");
+        a.guest.take_through(qpn, attributes(b.guest.mac(), b.qpn), &TO_RTS);
+    }
+    let each = bytes(&before) / COUNT;
+    println!("idle QP: {each} bytes");
+    assert!(each <= QP_LIMIT, "idle QP: {each} bytes");
+}
+
 /// Fills the pool of frame memory. The pool keeps this memory, so that it is not counted as memory
 /// of a connection.
 fn fill_pool() {
@@ -310,4 +333,5 @@ fn idle_connections_take_little_memory_and_no_time() {
     idle_connections_are_small(Daemon::by_wire(), "by TCP", true);
     idle_connections_are_small(Daemon::of_bytes(), "of bytes", true);
     busy_connections_share_the_memory_for_a_frame();
+    idle_qps_are_small();
 }

@@ -8,12 +8,11 @@ use vrnic_abi::Key;
 use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
-use vrnic_abi::sq::STRIDE_MAX;
 use vrnic_packet::{MacAddr, Nanos, VlanMac};
 use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
-use super::open_reads::{OpenReads, store};
+use super::open_reads::OpenReads;
 use super::path::Path;
 use super::peer::Peer;
 use super::posted_reads::PostedReads;
@@ -42,8 +41,9 @@ pub struct Requester<H: Host> {
     /// The READs before the current entry that are not complete, and the entries behind them that
     /// are.
     pub open_reads: OpenReads,
-    /// The bytes of the current entry.
-    pub raw: [u8; STRIDE_MAX as usize],
+    /// The bytes of the current entry. Has no memory before the first entry that takes more than a
+    /// turn.
+    pub raw: Vec<u8>,
     /// Number of bytes of its message that have been moved.
     pub done: u64,
     /// Remaining transport retries.
@@ -136,7 +136,8 @@ impl<H: Host> Requester<H> {
     /// Stores the work request in progress, whose WQE is `raw`, for the next turn. `done` bytes of
     /// its message have been moved.
     pub fn keep(&mut self, send: &SendWqe, raw: &[u8], done: u64) {
-        store(&mut self.raw, raw);
+        self.raw.clear();
+        self.raw.extend_from_slice(raw);
         self.done = done;
         self.current = Some(*send);
     }
@@ -350,7 +351,7 @@ impl<H: Host> Default for Requester<H> {
             ci: 0,
             current: None,
             open_reads: OpenReads::default(),
-            raw: [0; STRIDE_MAX as usize],
+            raw: Vec::new(),
             done: 0,
             retries: 0,
             rnr_retries: 0,

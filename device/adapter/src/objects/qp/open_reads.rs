@@ -51,15 +51,10 @@ impl OpenRead {
     #[must_use]
     pub fn new(send: SendWqe, raw: &[u8], done: u64) -> Self {
         let mut read = Self { send, raw: [0; STRIDE_MAX as usize], done };
-        store(&mut read.raw, raw);
+        if let Some(kept) = read.raw.get_mut(..raw.len()) {
+            kept.copy_from_slice(raw);
+        }
         read
-    }
-}
-
-/// Copies a WQE, which must fit into `place`.
-pub(super) fn store(place: &mut [u8; STRIDE_MAX as usize], raw: &[u8]) {
-    if let Some(kept) = place.get_mut(..raw.len()) {
-        kept.copy_from_slice(raw);
     }
 }
 

@@ -239,7 +239,7 @@ impl<H: Host> RdmaTurn<'_, H> {
             return;
         }
         if let Some(send) = self.requester.current.filter(sends) {
-            let raw = self.requester.raw;
+            let raw = std::mem::take(&mut self.requester.raw);
             self.requester.current = None;
             let _taken = self.push(&send, &raw);
         }
