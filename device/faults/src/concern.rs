@@ -68,6 +68,13 @@ impl Concern {
         self.sites.load(Ordering::Relaxed) & site.bit() != 0
     }
 
+    /// Returns whether a rule or the trace looks at any place.
+    #[inline]
+    #[must_use]
+    pub fn look_anywhere(&self) -> bool {
+        self.sites.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns whether there is any rule.
     #[must_use]
     pub fn any(&self) -> bool {

@@ -64,7 +64,7 @@ impl<H: Host> Completer<'_, '_, H> {
         result: Result<(), WrError>,
     ) -> Option<Turn> {
         let signaled = self.is_signaled(send);
-        if result.is_ok() && !signaled && !self.here.core.injection.looks_at(Site::Completion) {
+        if result.is_ok() && !signaled && !self.here.looks_at(Site::Completion) {
             return None;
         }
         self.end(&self.completion(send, opcode, command, result), signaled)
@@ -77,7 +77,7 @@ impl<H: Host> Completer<'_, '_, H> {
     #[inline]
     pub(crate) fn end(&self, completion: &Completion, signaled: bool) -> Option<Turn> {
         if completion.status == Status::Success
-            && self.here.core.injection.looks_at(Site::Completion)
+            && self.here.looks_at(Site::Completion)
             && let Some(status) = injected::status(self.here, self.qp.qpn, completion.opcode)
         {
             return self.conclude(&Completion { status, byte_len: 0, ..*completion }, signaled);

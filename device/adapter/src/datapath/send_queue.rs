@@ -125,22 +125,13 @@ pub(crate) fn take<H: Host>(
     if let Some(send) = requester.current.take() {
         let place = batch.put(&requester.raw);
         *entry = Entry { send, place, done: requester.done };
-    } else if qp.waits_for(&qp.send_cq) {
+    } else if here.slow_path && qp.waits_for(&qp.send_cq) {
         return Taken::Empty;
     } else {
         match take_posted(here, qp, requester, batch, entry) {
-            Ok(Taken::Entry)
-                if here.core.injection.looks_at(Site::Request)
-                    && let Some(taken) = injected(here, qp, requester, batch, &entry.send) =>
-            {
-                return taken;
-            }
-            Ok(Taken::Entry) if here.core.pace.is_limited() || requester.rate_limit.is_set() => {
-                if let Some(until) =
-                    paced(here, qp, requester, &entry.send, batch.entry(&entry.place))
-                {
-                    batch.clear();
-                    return Taken::Later(until);
+            Ok(Taken::Entry) if here.slow_path || requester.rate_limit.is_set() => {
+                if let Some(taken) = take_slowly(here, qp, requester, batch, entry) {
+                    return taken;
                 }
             }
             Ok(Taken::Entry) => {}
@@ -150,11 +141,7 @@ pub(crate) fn take<H: Host>(
                 return Taken::Failed;
             }
         }
-        let begun = entry.send.opcode.info().begun;
-        here.step(begun);
-        if here.core.optional.any() {
-            here.core.optional.count(begun, entry.send.length);
-        }
+        here.step(entry.send.opcode.info().begun);
         requester.begin();
     }
     here.slice.charge(cost::REQUEST + cost::SEGMENT * entry.send.segments.count());
@@ -185,9 +172,36 @@ fn take_posted<H: Host>(
     })
 }
 
+/// Does what rules for faults, ceilings and optional counters demand for an entry that was just
+/// taken off its queue. Returns what the taking results in, unless the entry begins.
+#[cold]
+fn take_slowly<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    entry: &Entry,
+) -> Option<Taken> {
+    let (core, send) = (here.core, &entry.send);
+    if here.looks_at(Site::Request)
+        && let Some(taken) = injected(here, qp, requester, batch, send)
+    {
+        return Some(taken);
+    }
+    if (core.pace.is_limited() || requester.rate_limit.is_set())
+        && let Some(until) = paced(here, qp, requester, send, batch.entry(&entry.place))
+    {
+        batch.clear();
+        return Some(Taken::Later(until));
+    }
+    if core.optional.any() {
+        core.optional.count(send.opcode.info().begun, send.length);
+    }
+    None
+}
+
 /// Decides on a work request that was just taken off its queue. Returns what the taking results in,
 /// unless the request begins.
-#[cold]
 fn injected<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
@@ -217,7 +231,6 @@ fn injected<H: Host>(
 
 /// Returns the time before which a limit does not let an entry begin, if it is not over. The
 /// entry stays the next one then.
-#[cold]
 fn paced<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,

@@ -53,6 +53,9 @@ pub struct TurnContext<'a, H: Host> {
     counters: InLane<'a>,
     /// The set that also counts the work of the QP, if it has one.
     set: Option<Arc<CounterSet>>,
+    /// True if the work of the turn takes the slow path, because something is in use that rarely is:
+    /// rules for faults, a trace, ceilings, optional counters, or a CQ that holds entries back.
+    pub(crate) slow_path: bool,
     /// True if only the worker's own copy of the counters counts.
     counts_plainly: bool,
 }
@@ -62,6 +65,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
         let mut this = Self::of_adapter(core, &qp.tpt, slice);
+        this.slow_path |= qp.holding;
         if qp.is_counted.load(Ordering::Relaxed) {
             this.set = core.counted.get(qp.qpn);
             this.counts_plainly &= this.set.is_none();
@@ -89,8 +93,20 @@ impl<'a, H: Host> TurnContext<'a, H> {
         let (lane, domain) = (slice.lane(), core.domain());
         let (memory, counters) = (core.host().hold(lane), core.stats().in_lane(lane));
         let (time, moved, set) = (Cell::new(None), Cell::new(0), None);
-        let counts_plainly = counters.is_own();
-        Self { core, memory, tpt, slice, domain, time, moved, counters, set, counts_plainly }
+        let (slow_path, counts_plainly) = (core.is_unusual(), counters.is_own());
+        Self {
+            core,
+            memory,
+            tpt,
+            slice,
+            domain,
+            time,
+            moved,
+            counters,
+            set,
+            slow_path,
+            counts_plainly,
+        }
     }
 
     /// Checks that the memory belongs to the function of `user`.
@@ -133,6 +149,13 @@ impl<'a, H: Host> TurnContext<'a, H> {
         self.counters.add(counter, value);
     }
 
+    /// Returns whether a rule for faults or a trace looks at this place. Those that were set during
+    /// the turn do so from the next turn on.
+    #[inline]
+    pub(crate) fn looks_at(&self, site: Site) -> bool {
+        self.slow_path && self.core.injection.looks_at(site)
+    }
+
     /// Returns the function and the present time, for rules for faults.
     pub(crate) fn faults_here(&self) -> Here<'_> {
         self.core.here()
@@ -166,7 +189,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
         cq: &Arc<Cq>,
         completion: &Completion,
     ) -> Result<bool, Overflow> {
-        let pushed = if self.core.injection.looks_at(Site::Entry)
+        let pushed = if self.looks_at(Site::Entry)
             && self.core.injection.fills(self.faults_here(), cq.cqn.get(), completion)
         {
             Err(cq.overflow(self))

@@ -166,6 +166,12 @@ impl<H: Host> Core<H> {
         Here { function: &self.name, now: self.host.now() }
     }
 
+    /// Returns whether work requests take the slow path.
+    #[inline]
+    pub(crate) fn is_unusual(&self) -> bool {
+        self.injection.is_active() || self.pace.is_limited() || self.optional.any()
+    }
+
     /// Returns whether the port carries traffic: it has a link, and the driver has opened it.
     #[inline]
     #[must_use]

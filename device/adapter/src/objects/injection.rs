@@ -1,7 +1,8 @@
 //! Faults that rules inject into an adapter (docs/faults.md): what was decided, and what waits.
 //!
-//! Each hook first asks [`Injection::looks_at`], which is one load and a branch. All else runs only
-//! while a rule looks at the place of the hook.
+//! A turn of a QP asks once whether there is any rule ([`Injection::is_active`]). All other hooks
+//! first ask [`Injection::looks_at`], which is one load and a branch. All else runs only while a
+//! rule looks at the place of the hook.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -128,6 +129,12 @@ impl Injection {
     #[inline]
     pub(crate) fn looks_at(&self, site: Site) -> bool {
         self.concern.look_at(site)
+    }
+
+    /// Returns whether any hook of the data path has something to do.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.concern.look_anywhere() || self.ordering.load(Ordering::Relaxed)
     }
 
     /// Returns whether there is any rule.

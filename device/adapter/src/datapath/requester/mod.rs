@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `differences` | attributes that must be the same at both ends, but are not |
 //! | `work` | a turn: taking and executing entries |
+//! | `slow_path` | entries that faults, a watcher or keys concern |
 //! | `outcome` | completions, retries and failures |
 //! | `paired` | a turn of a QP with a TCP connection, whose messages may be copied |
 //! | `reads` | READs that take more than a turn, and the entries that may pass them |
@@ -12,6 +13,7 @@ mod differences;
 mod outcome;
 mod paired;
 mod reads;
+mod slow_path;
 mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -155,9 +157,9 @@ fn connected<H: Host>(
     // Messages are reported in the form of RoCE.
     let watcher = network.fabric.watch.of_all().filter(|_| rules.is_none());
     let watch = watcher.map(|watcher| (network, watcher));
-    let examines = rules.is_some() || differences.is_some();
+    let slow_path = here.slow_path || rules.is_some() || differences.is_some() || watch.is_some();
     let mut work =
-        Work { here, qp, requester, batch, there, budget, watch, rules, differences, examines };
+        Work { here, qp, requester, batch, there, budget, watch, rules, differences, slow_path };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {
             Some((there, _)) => there.charge(panic),

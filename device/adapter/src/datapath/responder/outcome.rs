@@ -78,7 +78,7 @@ pub fn complete<H: Host>(
     responder: &mut Responder,
     completion: &Completion,
 ) -> Result<(), Refusal> {
-    if there.turn.core.injection.looks_at(Site::Completion)
+    if there.turn.looks_at(Site::Completion)
         && let Some(status) = injected::status(&there.turn, there.qp.qpn, completion.opcode)
     {
         return fail_completion(there, responder, &Completion { status, ..*completion });

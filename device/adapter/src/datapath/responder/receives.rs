@@ -44,7 +44,7 @@ pub fn take<H: Host>(
     if !begins && !responder.has_ahead() {
         return Err(Refusal::Unexpected);
     }
-    if there.turn.core.injection.looks_at(Site::Receive) && injected::hides(there, responder) {
+    if there.turn.looks_at(Site::Receive) && injected::hides(there, responder) {
         return Err(Refusal::NotReady);
     }
     let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
@@ -62,7 +62,7 @@ pub fn next<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
 ) -> Result<Option<RecvWqe>, Refusal> {
-    if there.qp.waits_for(xrc::receive_cq(there, responder)) {
+    if there.turn.slow_path && there.qp.waits_for(xrc::receive_cq(there, responder)) {
         return Ok(None);
     }
     let Responder { ahead, ci, seen, xrc, raw, .. } = responder;

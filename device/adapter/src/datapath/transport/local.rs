@@ -154,7 +154,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         Remote { addr: self.send.raddr, key: self.send.rkey }
     }
 
-    fn ends(&self) -> bool {
+    /// Returns whether the message ends with the bytes to move now, or with those that were moved.
+    pub(crate) fn ends(&self) -> bool {
         self.to.get() == self.send.length
     }
 
