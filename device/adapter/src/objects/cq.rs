@@ -4,14 +4,15 @@
 //! | --- | --- |
 //! | `hold` | the entries that a full holding CQ holds back, and the QPs that wait |
 //! | `holding` | the operations of a holding CQ |
+//! | `moderation` | events that wait for more completions |
 
 mod hold;
 mod holding;
+mod moderation;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ use zerocopy::IntoBytes;
 
 use self::hold::Hold;
 pub use self::holding::Resumed;
+pub use self::moderation::{Due, Held};
+use self::moderation::{HeldEvent, Moderation};
 use crate::domain::Domain;
 use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
@@ -37,6 +40,7 @@ use crate::stats::Counter;
 /// Distance in entries of the entry that is prefetched when one is written. The user reads the next
 /// entry again and again while it waits for it.
 const FETCHED_AHEAD: u32 = 4;
+
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
@@ -68,8 +72,7 @@ struct Inner {
     /// The user's consumer index as last read. It must be between its previous value and
     /// [`Self::pi`]; any other value is an error.
     ci: u32,
-    /// Number of unread entries, by that index, from which on the index is read again before an
-    /// entry is written.
+    /// Once this many entries are unread by that index, the index is read again before each entry.
     limit: u32,
     armed: u32,
     arm_seen: u32,
@@ -87,51 +90,6 @@ struct Inner {
     held: Option<HeldEvent>,
     /// The time under which the adapter's list of waiting events contains this CQ, if it does.
     listed: Option<Nanos>,
-}
-
-/// The moderation of a queue's events.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moderation {
-    /// Number of completions that raise an event.
-    count: u32,
-    /// Maximum time for which an event waits for them.
-    period: Duration,
-}
-
-/// An event that waits for more completions.
-#[derive(Clone, Copy, Debug)]
-struct HeldEvent {
-    /// Number of completions so far.
-    count: u32,
-    /// The time at which the event is due in any case.
-    until: Nanos,
-}
-
-/// Says whether a completion raises an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// No.
-    No,
-    /// Yes; [`Cq::fire`] reports it.
-    Now,
-    /// The event waits for more completions, and must be added to the list of waiting events.
-    Later {
-        /// The time at which it is due.
-        due: Nanos,
-        /// The time under which the list contains the CQ already.
-        listed: Option<Nanos>,
-    },
-}
-
-/// The state of a waiting event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// It waits until this time.
-    Until(Nanos),
-    /// It is due.
-    Due,
-    /// It has been reported.
-    Gone,
 }
 
 /// The queue has no room for an entry.
@@ -347,12 +305,6 @@ impl Cq {
         }
     }
 
-    /// Sets the interrupt moderation: see [`vrnic_abi::admin::ModifyCq`].
-    pub fn set_moderation(&self, count: u16, period_us: u16) {
-        let (count, period) = (count.into(), Duration::from_micros(period_us.into()));
-        self.inner.lock().moderation = Moderation { count, period };
-    }
-
     /// Continues in another ring. Returns the index of the first entry there. Returns `None`
     /// without a change if the ring has no room for the entries that wait for the user, or if the
     /// queue has failed.
@@ -375,25 +327,6 @@ impl Cq {
     #[must_use]
     pub fn size(&self) -> u32 {
         self.inner.lock().ring.size()
-    }
-
-    /// Checks whether an event still waits.
-    #[must_use]
-    pub fn release(&self, now: Nanos) -> Held {
-        let mut inner = self.inner.lock();
-        match inner.held {
-            Some(HeldEvent { until, .. }) if until > now => {
-                inner.listed = Some(until);
-                return Held::Until(until);
-            }
-            _ => inner.listed = None,
-        }
-        if inner.held.take().is_some() { Held::Due } else { Held::Gone }
-    }
-
-    /// Removes the time under which the adapter's list of waiting events contains this CQ.
-    pub fn unlist(&self) -> Option<Nanos> {
-        self.inner.lock().listed.take()
     }
 
     /// Checks the doorbell slot for an arm request. Returns whether there was one.
@@ -535,30 +468,5 @@ impl Inner {
             self.ci = ci;
         }
         sound
-    }
-
-    /// Decides what to do after a completion if an event is due or waits already.
-    #[inline]
-    fn moderate(&mut self, due: bool, now: impl FnOnce() -> Nanos) -> Due {
-        let Moderation { count, period } = self.moderation;
-        let held = match self.held {
-            Some(held) => HeldEvent { count: held.count + 1, ..held },
-            None if !due => return Due::No,
-            None if count < 2 || period.is_zero() => return Due::Now,
-            None => HeldEvent { count: 1, until: now().plus(period) },
-        };
-        if held.count >= count {
-            self.held = None;
-            return Due::Now;
-        }
-        self.held = Some(held);
-        let due = held.until;
-        match self.listed {
-            Some(listed) if listed <= due => Due::No,
-            listed => {
-                self.listed = Some(due);
-                Due::Later { due, listed }
-            }
-        }
     }
 }
