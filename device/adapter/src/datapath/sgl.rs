@@ -3,16 +3,17 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `copy` | copies from one side of a message to the other |
+//! | `fault` | the reasons for which an access fails |
 //! | `special` | segments that are not memory of the guest |
 
 mod copy;
+mod fault;
 mod special;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 use vrnic_abi::{GuestAddr, Key};
@@ -20,11 +21,10 @@ use vrnic_abi::{GuestAddr, Key};
 pub use self::copy::{Side, copy};
 use self::special::Special;
 use crate::datapath::constants::PRESENT_AT_FIRST;
-use crate::datapath::refusal::Refusal;
 use crate::datapath::turn::TurnContext;
-use crate::host::{Awaited, CopyFault, HandedOver, HeldMemory, Host};
+use crate::host::{CopyFault, HandedOver, HeldMemory, Host};
 use crate::memory::pages::Run;
-use crate::memory::tpt::{ByteRange, Denied, Missing, Named, Part, Piece, RemoteUse, User, Window};
+use crate::memory::tpt::{ByteRange, Denied, Named, Piece, RemoteUse, User};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Maximum number of bytes that a QP moves in one turn while others wait for theirs.
@@ -402,51 +402,6 @@ impl<'a> SgList<'a> {
         .ok_or(CopyFault::Target)
     }
 
-    /// Returns the reason for which the bytes `range` of memory of the adapter of `turn` could not
-    /// be used. If pages are absent, they are requested, and the caller tries again later.
-    #[cold]
-    pub fn fault<H: Host>(&self, turn: &TurnContext<'_, H>, range: Range<u64>) -> Denied {
-        let (mut start, mut why) = (0, Denied::Memory);
-        for (nth, Piece { window, len: size }) in self.windows.iter().enumerate() {
-            let end = start + size;
-            let (from, to) = (range.start.max(start), range.end.min(end));
-            if from < to && self.special.has(nth) {
-                match self.special.why(nth, window, from - start..to - start) {
-                    None => {}
-                    Some(Denied::Absent) => why = Denied::Absent,
-                    Some(failed) => return failed,
-                }
-            } else if from < to {
-                let part = Part { at: from - start, now: to - from, len: end - from };
-                match turn.tpt.missing(window, part) {
-                    Missing::Failed => return Denied::Memory,
-                    Missing::Requested(region) => {
-                        why = Denied::Absent;
-                        if let Some(key) = region {
-                            turn.core.report(Kind::PageFault, key);
-                        }
-                    }
-                    found => match awaited(turn, window, part) {
-                        Awaited::Failed => return Denied::Memory,
-                        // Or they have been added since the access has failed.
-                        Awaited::Soon => why = Denied::Absent,
-                        Awaited::Nothing if found == Missing::Present => why = Denied::Absent,
-                        Awaited::Nothing => {}
-                    },
-                }
-            }
-            start = end;
-        }
-        why
-    }
-
-    /// Returns the refusal of a message whose bytes `range` could not be moved to or from this
-    /// memory.
-    #[cold]
-    pub fn refusal<H: Host>(&self, turn: &TurnContext<'_, H>, range: Range<u64>) -> Refusal {
-        Refusal::of_memory(self.fault(turn, range))
-    }
-
     /// Calls `each` for each contiguous piece of `len` bytes from `at` on that has memory, with its
     /// guest address and the range of these bytes in it. Returns `None` for pages that are absent,
     /// and for bytes of ranges.
@@ -500,24 +455,4 @@ impl<'a> SgList<'a> {
         }
         None
     }
-}
-
-/// Returns what an access to a part of a window is waiting for. It has failed if a part of it is
-/// not memory.
-fn awaited<H: Host>(turn: &TurnContext<'_, H>, window: &Window<'_>, part: Part) -> Awaited {
-    let Some(mut walk) = window.walk(part.at, part.now) else { return Awaited::Failed };
-    let (mut left, mut awaited) = (part.now, Awaited::Nothing);
-    while left > 0 {
-        let Some(run) = walk.run() else { return Awaited::Failed };
-        match turn.memory.awaited(run.addr, run.len) {
-            Awaited::Failed => return Awaited::Failed,
-            Awaited::Soon => awaited = Awaited::Soon,
-            Awaited::Nothing if turn.memory.check(run.addr, run.len, false).is_err() => {
-                return Awaited::Failed;
-            }
-            Awaited::Nothing => {}
-        }
-        left = left.saturating_sub(run.len);
-    }
-    awaited
 }
