@@ -33,8 +33,6 @@ const LONG_FUNCTIONS: &[(&str, usize)] =
 const LONG_FILES: &[(&str, usize)] = &[
     ("device/adapter/src/objects/qp/mod.rs", 515),
     ("device/adapter/src/poll.rs", 516),
-    ("device/adapter/tests/adapter/events.rs", 525),
-    ("device/adapter/tests/adapter/paging.rs", 577),
     ("driver/iwarp/mod.rs", 517),
     ("driver/tests/kiscsi/link.rs", 535),
     ("tests/tests/scripts/main.rs", 517),
