@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Private payloads of the uverbs commands: what the provider and the kernel module say to each
-//! other beside the core's own fields. Lengths are multiples of 8 bytes.
+//! other in addition to the core's own fields. Lengths are multiples of 8 bytes.
 //!
 //! Every mmap offset is a `rdma_user_mmap` key of the context. A QP, CQ or SRQ may get its slot in
 //! a further UAR when the context's first is full; the provider maps each UAR once.

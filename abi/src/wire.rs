@@ -2,7 +2,7 @@
 //! Declarations that the modules of the formats share.
 
 /// Declares an enum whose values are numbers of the wire format, in ascending order. Each number
-/// stands beside its name, once; `from_raw` gives the value of a number.
+/// stands next to its name, once; `from_raw` gives the value of a number.
 macro_rules! wire_enum {
     (
         $(#[$meta:meta])*

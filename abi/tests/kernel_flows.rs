@@ -67,7 +67,7 @@ fn all_fields_of_a_flow_arrive() {
         // The last byte is not in the mask.
         destination: [10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         protocol: 6,
-        // "More fragments" alone is in the mask.
+        // Only "more fragments" is in the mask.
         fragment_flags: 1,
         destination_port: [0x12, 0x34],
         source_port: [0x56, 0],
