@@ -18,7 +18,7 @@ pub(crate) const SRQN_WORD: usize = 6;
 /// The bit of the opcode that distinguishes receives from sends.
 const RECV_BIT: u8 = Opcode::Recv as u8;
 
-/// The part of a message beside its data.
+/// The part of a message that is not its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
     /// Nothing.
@@ -83,7 +83,7 @@ pub struct Completion {
     pub vendor_err: u32,
     /// Number of bytes received, read or swapped.
     pub byte_len: u32,
-    /// The part of the message beside its data.
+    /// The part of the message that is not its data.
     pub extra: Extra,
     /// The QP.
     pub qpn: u32,

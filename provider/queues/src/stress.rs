@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! All parts against an adapter that is a thread: many threads post and poll at once, and each
+//! All queues against a thread that plays the adapter: many threads post and poll at once, and each
 //! work request must complete exactly once. The adapter sees the rings through mappings of its
 //! own, as the real one does.
 

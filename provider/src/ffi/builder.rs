@@ -17,7 +17,7 @@ use super::request::errno;
 #[derive(Default)]
 pub(super) struct Builder(UnsafeCell<State>);
 
-// SAFETY: the cell is touched by the thread alone that holds the send queue's lock, by libibverbs'
+// SAFETY: the cell is touched only by the thread that holds the send queue's lock, by libibverbs'
 // rule that the calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread.
 unsafe impl Sync for Builder {}
 // SAFETY: it is empty while no thread builds.

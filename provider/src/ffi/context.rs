@@ -273,7 +273,7 @@ unsafe fn add_caps(
     let raw_type = if raw { 1 << c::IBV_QPT_RAW_PACKET } else { 0 };
     let end = offset_of!(c::ibv_device_attr_ex, tso_caps) + size_of::<c::ibv_tso_caps>();
     if raw && size >= end {
-        // Payload alone. An entry has the headers, too.
+        // Only payload. An entry has the headers, too.
         let max_tso = abi::sq::MAX_SEGMENT - abi::sq::MAX_SEGMENT_HEADERS;
         let caps = c::ibv_tso_caps { max_tso, supported_qpts: raw_type };
         // SAFETY: the caller's struct is long enough.

@@ -63,7 +63,7 @@ pub(super) fn bind(library: &Library, layout: &'static Layout) -> Result<(), &'s
         let found = library.function(name).ok_or(name)?;
         address.store(found.as_ptr(), Ordering::Relaxed);
     }
-    // The constructor alone calls this, once.
+    // Only the constructor calls this, once.
     let _ = LAYOUT.set(layout);
     Ok(())
 }

@@ -66,7 +66,7 @@ impl Call {
         self.add(id, 0, handle.into());
     }
 
-    /// Gives data, which must live until the call.
+    /// Adds input data, which must stay valid until the call.
     fn input<T>(&mut self, id: u16, data: &T) {
         const { assert!(size_of::<T>() > 8, "the kernel expects it in the attribute itself") };
         // CAST: a small struct.
@@ -106,8 +106,7 @@ impl Call {
     }
 }
 
-/// Returns what the kernel answered the process that opened a context, and sets what libibverbs has
-/// of it.
+/// Queries a context again, and updates libibverbs' copy of the answer.
 ///
 /// # Safety
 /// `context` must be one that `_verbs_init_and_alloc_context` just made.

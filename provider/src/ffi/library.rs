@@ -130,7 +130,7 @@ impl Library {
             let mut qp = Room([0; QP]);
             let Some(mask) = qp.0.get_mut(offset..offset + 4) else { return false };
             mask.copy_from_slice(&c::VERBS_QP_EX.to_ne_bytes());
-            // SAFETY: the function reads the mask alone, which is in the room in every layout.
+            // SAFETY: the function reads only the mask, which is in the room in every layout.
             !unsafe { extended((&raw mut qp).cast()) }.is_null()
         })
     }

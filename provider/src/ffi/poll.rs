@@ -62,7 +62,7 @@ static WC_OPCODES: [u32; 256] = {
         if let Some(opcode) = Opcode::from_raw(raw) {
             table[opcode as usize] = match opcode.wc_opcode() {
                 Some(number) => number,
-                // Of kernel clients alone; libibverbs knows none.
+                // Only kernel clients have this; libibverbs knows none.
                 None => c::IBV_WC_DRIVER1,
             };
         }

@@ -25,7 +25,7 @@ struct State {
     clocks: Option<Sample>,
 }
 
-// SAFETY: the cell is touched by the thread alone that holds the queue's lock, by libibverbs' rule
+// SAFETY: the cell is touched only by the thread that holds the queue's lock, by libibverbs' rule
 // that the calls between `start_poll` and `end_poll` come from one thread.
 unsafe impl Sync for Polling {}
 // SAFETY: it is empty while no thread polls.

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command beside the rule. Returns its status.
+/// Runs the command under the rule. Returns its status.
 fn run(device: &str, rule: &str, command: &mut Command) -> io::Result<u8> {
     let fault = Fault::arm(device, rule)?;
     let status = command.status()?;
