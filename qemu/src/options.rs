@@ -49,7 +49,7 @@ pub struct Options {
     pub iommus: [Option<Iommu>; 2],
     /// True if each guest has a second network card with its adapter's MAC, and without a link.
     pub twins: bool,
-    /// MiB of a disk beside each guest's first adapter; see [`Setup::disk`].
+    /// MiB of a disk next to each guest's first adapter; see [`Setup::disk`].
     pub disk: Option<u32>,
     /// MiB of memory in a BAR of the disk's controller, or zero for none.
     pub controller_memory: u32,

@@ -217,7 +217,7 @@ fn stripped(build: &Path, from: &Path) -> Option<PathBuf> {
     Some(copy)
 }
 
-/// Contents of an overlay beside what was built.
+/// Contents of an overlay in addition to what was built.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
     /// More files: path and content.

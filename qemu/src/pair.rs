@@ -230,7 +230,7 @@ fn start_guest(
     }
 }
 
-/// Returns what guests get beside what was built.
+/// Returns what guests get in addition to what was built.
 fn contents<'a>(options: &'a Options, names: &'a str) -> Contents<'a> {
     Contents { files: &options.files, tree: options.tree.as_deref(), names }
 }

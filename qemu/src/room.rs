@@ -29,7 +29,7 @@ pub fn check(guests: u8, memory: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// MiB on the disk that guests need beside their image: our programs, modules, logs.
+/// MiB on the disk that guests need in addition to their image: our programs, modules, logs.
 const BESIDE_FILES: u64 = 48;
 
 /// Checks that the folder for temporary files has room for what guests with this image boot from.

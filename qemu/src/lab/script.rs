@@ -10,11 +10,11 @@ use crate::overlay::TREE;
 pub const OUTPUT: &str = "/output";
 /// The path in the guests of the file with [`shell`]'s text.
 pub const SHELL_FILE: &str = "/vrnic/shell";
-/// Variables that are set for commands in a container's root, beside those of its image.
+/// Variables that are set for commands in a container's root, in addition to those of its image.
 const NAMES: &str = "VRNIC_NAME VRNIC_ADDRESS VRNIC_ADDRESSES VRNIC_PEER VRNIC_PEERS \
                      VRNIC_PEER_ADDRESSES VRNIC_DEVICE VRNIC_DEVICES VRNIC_OUTPUT VRNIC_ACCEL";
 
-/// What commands need beside the guests.
+/// What commands need in addition to the guests.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     /// The root in which they run, if it is not that of the guests.

@@ -35,7 +35,7 @@ const WATCHING: Duration = Duration::from_secs(2);
 /// The steps of the start, and the time that each took.
 pub(crate) type Steps = Vec<(&'static str, Duration)>;
 
-/// What runs in the guests, and the faults beside it.
+/// What runs in the guests, and the faults during it.
 pub(crate) struct Work {
     /// The commands.
     pub(crate) job: Job,

@@ -1,4 +1,4 @@
-//! The course of a scenario beside a command: arms the rules of each phase, and checks at its end
+//! The course of a scenario during a command: arms the rules of each phase, and checks at its end
 //! that they have hit and that the counters have become what is expected.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`text`] | scenarios as TOML |
 //! | [`expectation`] | what a counter must have become |
-//! | [`drive`] | the course of a scenario beside a command |
+//! | [`drive`] | the course of a scenario during a command |
 
 pub mod drive;
 pub mod expectation;
