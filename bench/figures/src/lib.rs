@@ -222,7 +222,7 @@ texts! {
     /// A size of pages.
     Page { Small "4 KiB", Large "2 MiB", }
 
-    /// Actions of guests beside an honest pair.
+    /// Actions of guests next to an honest pair.
     Load {
         Nothing "an idle pair",
         Multicast(u32) "datagrams to {0} members",

@@ -122,7 +122,7 @@ impl Axis {
     }
 }
 
-/// Returns the least and the greatest of those that a logarithm has.
+/// Returns the smallest and the greatest positive value.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let found = values.filter(|value| value.is_normal() && *value > 0.0);
     let (low, high) =

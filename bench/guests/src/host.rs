@@ -10,7 +10,8 @@ use vrnic_device::os::sys::{SLICE_MIN, set_precise_timers, set_slice};
 
 use crate::plan::{MIB, Operation};
 
-/// Duration of a memcpy measurement; the best of [`SPANS`] counts, as for the tests beside it.
+/// Duration of a memcpy measurement; the best of [`SPANS`] counts, as for the tests during which it
+/// is made.
 const SPAN: Duration = Duration::from_millis(40);
 const SPANS: usize = 5;
 /// Longest duration of a relay measurement, and its largest number of rounds.
@@ -22,7 +23,7 @@ const RELAY_ROUNDS_MIN: usize = 20;
 /// Buffers for copies of one size.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Memcpy {
-    /// The operation beside whose test it was measured: a shared machine is not as fast at all
+    /// The operation during whose test it was measured: a shared machine is not as fast at all
     /// times.
     pub(crate) operation: Operation,
     /// Block length.

@@ -1,4 +1,4 @@
-//! Measures vrnic beside the kernel's software RDMA devices, in one pair of guests and in one run.
+//! Measures vrnic next to the kernel's software RDMA devices, in one pair of guests and in one run.
 //!
 //! | module | what it holds |
 //! | --- | --- |

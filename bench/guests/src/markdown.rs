@@ -9,7 +9,7 @@ use crate::plan::{Device, OPERATIONS, Operation, size};
 use crate::results::{Failure, Results};
 
 /// Returns a page with everything that was measured on `devices` with messages of `sizes` bytes.
-/// With `charts`, the page shows the charts of [`crate::chart`], whose files must lie beside the
+/// With `charts`, the page shows the charts of [`crate::chart`], whose files must lie next to the
 /// page.
 pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], charts: bool) -> String {
     let mut text = introduction(results, devices);

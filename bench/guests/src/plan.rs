@@ -109,7 +109,7 @@ impl Device {
         }
     }
 
-    /// Returns whether it speaks iWARP, whose connections are made by the connection manager alone.
+    /// Returns whether it speaks iWARP, whose connections only the connection manager makes.
     pub(crate) fn is_iwarp(self) -> bool {
         matches!(self, Self::Iwarp | Self::Siw | Self::Mixed)
     }

@@ -105,7 +105,7 @@ impl Results {
         self.latency.iter().find(wanted).map(|latency| latency.typical_us)
     }
 
-    /// Returns the rate in MiB/s of memcpy of blocks of `bytes`, measured beside the tests of
+    /// Returns the rate in MiB/s of memcpy of blocks of `bytes`, measured during the tests of
     /// `operation`.
     pub(crate) fn memcpy(&self, operation: Operation, bytes: u64) -> Option<f64> {
         let wanted = |copy: &&Memcpy| (copy.operation, copy.bytes) == (operation, bytes);

@@ -1,4 +1,4 @@
-//! Device memory, and direct transfers of a controller that is a program beside the daemon.
+//! Device memory, and direct transfers of a controller that is a program next to the daemon.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Measures what an honest pair of guests keeps of its rate and of its latency beside 15 functions
+//! Measures what an honest pair of guests keeps of its rate and of its latency next to 15 functions
 //! on the same worker that do their worst, in comparison with 15 honest functions that always have
 //! work.
 
@@ -14,9 +14,9 @@ use crate::hostile::Villain;
 use crate::latency::Latencies;
 use crate::report::Report;
 
-/// Number of functions beside the pair. Each puts the load on the next one, too.
+/// Number of functions other than those of the pair. Each puts the load on the next one, too.
 const OTHERS: usize = 15;
-/// Duration of the measurement beside a load.
+/// Duration of the measurement during a load.
 const SPAN: Duration = Duration::from_millis(60);
 /// The honest load.
 const HONEST: Load = Load::Writes(64);
@@ -30,7 +30,7 @@ const HOSTILE: [Load; 6] = [
     Load::Frames(16 << 10),
 ];
 
-/// What the honest pair gets beside a load.
+/// What the honest pair gets during a load.
 struct Service {
     per_second: f64,
     latencies: Latencies,
@@ -68,7 +68,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Returns what the honest pair gets beside a load, in the best of several runs.
+/// Returns what the honest pair gets during a load, in the best of several runs.
 fn beside(load: Load, daemon: &Path, repeats: u32, pin: Option<usize>) -> anyhow::Result<Service> {
     let mut best = Vec::new();
     for _ in 0..repeats {
@@ -81,7 +81,7 @@ fn beside(load: Load, daemon: &Path, repeats: u32, pin: Option<usize>) -> anyhow
     Ok(Service { per_second, latencies: Latencies::new(best) })
 }
 
-/// Returns the times of an honest pair's writes beside a load, in ns.
+/// Returns the times of an honest pair's writes during a load, in ns.
 fn once(load: Load, daemon: &Daemon) -> anyhow::Result<Vec<u64>> {
     let mut pair = gap::honest(daemon);
     let others: Vec<_> = (2..2 + OTHERS).map(|nth| daemon.ready_guest(nth)).collect();

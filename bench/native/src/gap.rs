@@ -1,5 +1,5 @@
 //! Measures how long an honest pair of guests waits when another pair, on the same worker, does its
-//! worst: 64 B WRITEs one at a time, beside each of the loads of [`crate::hostile`].
+//! worst: 64 B WRITEs one at a time, during each of the loads of [`crate::hostile`].
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::latency::{self, Latencies};
 use crate::report::Report;
 use crate::rig::Pair;
 
-/// Measures the waits beside each load. The loads are put on by the thread that measures: as many
+/// Measures the waits during each load. The loads are put on by the thread that measures: as many
 /// threads run as in all other measurements.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ pub(crate) fn honest(daemon: &Daemon) -> Pair {
     pair
 }
 
-/// Returns the times of an honest pair's writes beside a load.
+/// Returns the times of an honest pair's writes during a load.
 fn beside(load: Load, daemon: &Daemon) -> anyhow::Result<Vec<u64>> {
     let mut pair = honest(daemon);
     let [near, far] = [daemon.ready_guest(2), daemon.ready_guest(3)];

@@ -1,4 +1,4 @@
-//! Many idle QPs beside a busy one.
+//! Many idle QPs next to a busy one.
 
 use vrnic_abi::admin::{CreateQp, ModifyQp, Opcode, command};
 use vrnic_abi::qp::{State, Type};
@@ -16,7 +16,7 @@ use crate::rig::{Pair, Rig};
 pub(crate) const TAKEN: u32 = 3;
 
 /// Measures the rate of a QP alone and among `count` others in RTS, and the memory that these take.
-/// The two take turns, since a machine that others use too is not the same a second later.
+/// The two alternate, because other load on the machine changes within seconds.
 ///
 /// # Errors
 /// When an operation fails.

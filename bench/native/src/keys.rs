@@ -52,7 +52,7 @@ pub(crate) fn measure(
         let ns = look_up(regions, step, repeats)?;
         report.figure(Subject::LookUp(regions, order), Quantity::Nanos, ns);
     }
-    // Registration by work requests is the kernel's alone.
+    // Only the kernel registers memory with work requests.
     let kernel = Setup { kernel: true, ..Setup::default() };
     let mut pair = Pair::with(rig, kernel);
     for (subject, requests) in requests(&pair)? {

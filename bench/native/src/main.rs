@@ -8,11 +8,11 @@
 //! | [`rate`] | operations per second |
 //! | [`keys`] | looking keys up, making and ending them |
 //! | [`events`] | completion events: handlers that sleep, queues armed at random |
-//! | [`idle`] | many idle QPs beside a busy one, and their memory |
-//! | [`direct`] | device memory, and transfers of a controller beside the adapter |
+//! | [`idle`] | many idle QPs next to a busy one, and their memory |
+//! | [`direct`] | device memory, and transfers of a controller next to the adapter |
 //! | [`behind`] | memory of another device, by messages to the VMM |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
-//! | [`fairness`] | an honest pair beside 15 functions that do their worst |
+//! | [`fairness`] | an honest pair next to 15 functions that do their worst |
 //! | [`raw`] | raw packets between two functions |
 //! | [`scatter`] | memory whose pages lie in no order |
 //! | [`mesh`] | many functions on four daemons, each connected to every other one |
@@ -58,7 +58,7 @@ use crate::scatter::Scattered;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// Path of the daemon [default: vrnicd beside this program]
+    /// Path of the daemon [default: vrnicd next to this program]
     #[arg(long)]
     daemon: Option<PathBuf>,
     /// Write all figures and ratios to this file, as JSON
@@ -70,7 +70,7 @@ struct Args {
     /// Duration of each run of a rate, in ms
     #[arg(long, default_value_t = 200)]
     span: u64,
-    /// Number of idle QPs, or connections of iWARP, beside the busy one
+    /// Number of idle QPs, or connections of iWARP, next to the busy one
     #[arg(long, default_value_t = 9_999)]
     idle_qps: u32,
     /// Pin the daemon's worker to this CPU
@@ -104,17 +104,17 @@ enum Part {
     Sweep,
     /// Completion events
     Events,
-    /// Device memory, and transfers of a controller beside the adapter; only if selected
+    /// Device memory, and transfers of a controller next to the adapter; only if selected
     Direct,
     /// Memory of another device, by messages to the VMM; only if selected
     Messages,
-    /// The longest waits beside hostile guests; only if selected
+    /// The longest waits next to hostile guests; only if selected
     Gap,
-    /// An honest pair beside 15 functions that do their worst; only if selected
+    /// An honest pair next to 15 functions that do their worst; only if selected
     Fairness,
     /// Many connected functions on four daemons, with few active connections; only if selected
     Mesh,
-    /// Messages of iWARP: between queue pairs of one daemon, beside RoCE, and of two daemons; only
+    /// Messages of iWARP: between queue pairs of one daemon, next to RoCE, and of two daemons; only
     /// if selected
     Iwarp,
     /// The part of iwarp with TAP devices; only if selected

@@ -77,7 +77,7 @@ pub(crate) fn memcpy(len: usize, span: Duration) -> f64 {
     bytes / start.elapsed().as_secs_f64()
 }
 
-/// Returns the same figure for a thread beside another thread that also copies such a block.
+/// Returns the same figure for a thread next to another thread that also copies such a block.
 ///
 /// # Errors
 /// When the other thread panics.

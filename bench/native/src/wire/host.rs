@@ -1,6 +1,6 @@
 //! Messages through the network stack of the host: two daemons with TAP devices on a bridge, in a
-//! network namespace. The limits are measured beside them: the same bridge without daemons, and TCP
-//! over a veth device.
+//! network namespace. The limits are measured next to them: the same bridge without daemons, and
+//! TCP over a veth device.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! TCP streams by queue pairs (TOE), within a daemon and between two, beside TCP of the host's
+//! TCP streams by queue pairs (TOE), within a daemon and between two, next to TCP of the host's
 //! network stack and iWARP.
 
 use std::path::Path;
