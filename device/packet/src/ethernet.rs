@@ -115,7 +115,7 @@ pub(crate) const fn header_len(tag: Option<u16>) -> usize {
     if tag.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
 }
 
-/// Returns the VLAN of a frame with this tag. A tag with number 0 has a priority alone, and the
+/// Returns the VLAN of a frame with this tag. A tag with number 0 has only a priority, and the
 /// frame is in no VLAN (IEEE 802.1Q, 6.9).
 #[must_use]
 pub fn vlan_of(tag: u16) -> Option<u16> {

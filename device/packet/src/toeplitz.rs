@@ -69,7 +69,7 @@ mod tests {
         toeplitz.hash()
     }
 
-    /// Destination, source, their ports, the hash with ports, and the hash of the addresses alone.
+    /// Destination, source, their ports, the hash with ports, and the hash of only the addresses.
     #[test]
     fn the_published_hashes_of_ipv4() {
         for (destination, source, with_ports, alone) in [
