@@ -7,12 +7,12 @@ use crate::config::Config;
 use crate::digest::{DIGEST_LEN, Digest, padding};
 use crate::header::{BHS_LEN, Bhs};
 
-/// Maximum number of bytes of additional header segments of the target. The standard knows none
-/// that a target sends.
+/// Maximum number of bytes of additional header segments of the target. The standard defines none
+/// for targets.
 pub const ADDITIONAL_MAX: usize = 64;
 /// Maximum number of bytes of a header.
 const HEADER_MAX: usize = BHS_LEN + ADDITIONAL_MAX;
-/// Number of bytes behind the data at most: padding and digest.
+/// Maximum number of bytes after the data: padding and digest.
 const TAIL_MAX: usize = 3 + DIGEST_LEN;
 
 /// The reason for which a stream has ended.
