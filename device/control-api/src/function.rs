@@ -36,8 +36,8 @@ pub struct FunctionConfig {
     /// The protocol of its RDMA device.
     #[serde(default, with = "by_name")]
     pub personality: Transport,
-    /// The source addresses with which its guest may send frames, beside the addresses above and
-    /// below.
+    /// The source addresses with which its guest may send frames, in addition to the addresses
+    /// above and below.
     #[serde(default)]
     pub source: SourceCheck,
     /// More addresses of its guest, which no other guest can use.

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The source addresses that the frames of a port may have, beside those that are bound to the
-/// port. Whatever this is, no frame may have an address that is bound to the port of another guest,
-/// or that was heard at another port a short time before.
+/// The source addresses that the frames of a port may have, in addition to those that are bound to
+/// the port. Whatever this is, no frame may have an address that is bound to the port of another
+/// guest, or that was heard at another port a short time before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceCheck {

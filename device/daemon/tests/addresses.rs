@@ -1,4 +1,4 @@
-//! Adapters with several MACs beside the stations of an Ethernet.
+//! Adapters with several MACs next to the stations of an Ethernet.
 
 use std::cell::RefCell;
 

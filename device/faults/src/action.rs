@@ -122,7 +122,7 @@ pub enum Crc {
     /// All, so the receiver takes the packet. The CRC of an FPDU is right again if the segment
     /// begins with the FPDU, contains all of it, and has no markers.
     Right,
-    /// The checksum of TCP alone, so that the CRC of the FPDU is wrong. A packet of RoCE passes
+    /// Only the checksum of TCP, so that the CRC of the FPDU is wrong. A packet of RoCE passes
     /// none.
     Checksum,
     /// None, so the receiver drops the packet.

@@ -62,9 +62,9 @@ pub struct Filter {
     pub qp: Option<Qpn>,
     /// The opcode.
     pub opcode: Option<Opcode>,
-    /// The sequence number, which packets of RoCE alone have.
+    /// The sequence number, which only packets of RoCE have.
     pub psn: Option<Psn>,
-    /// True for messages to regions alone that allow any order of writes, false for others.
+    /// True for messages only to regions that allow any order of writes, false for others.
     pub relaxed: Option<bool>,
     /// The number of the completion queue, or of the interrupt's vector.
     pub number: Option<u32>,

@@ -20,7 +20,7 @@ pub struct Subject<'a> {
     pub opcode: Option<Opcode>,
     /// The sequence number of a packet of RoCE.
     pub psn: Option<Psn>,
-    /// True for a message to regions alone that allow any order of writes.
+    /// True for a message only to regions that allow any order of writes.
     pub relaxed: bool,
     /// The number of the completion queue, or of the interrupt's vector.
     pub number: Option<u32>,

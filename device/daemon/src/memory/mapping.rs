@@ -314,7 +314,7 @@ fn fetch_line(at: NonNull<u8>) {
     let _no_hint = at;
 }
 
-/// Prefetches a cache line for writing, so that a store finds it in this processor's cache alone.
+/// Prefetches a cache line for writing, so that a store finds it only in this processor's cache.
 #[inline]
 fn fetch_line_for_write(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]

@@ -56,13 +56,13 @@ impl<'a> DmaView<'a> {
         Self { reach, place: Cell::new(0), behind, asker, message, tried, used }
     }
 
-    /// Makes memory accessible that is reached by messages, for an asker that tries again.
+    /// Allows access to memory that messages reach, for an asker that tries again.
     #[inline]
     pub fn attend(&self, asker: u64) {
         self.asker.set(asker);
     }
 
-    /// Names the message to which reads from now on belong.
+    /// Sets the RDMA message to which the next reads belong.
     #[inline]
     pub fn of_message(&self, number: u64) {
         self.message.set(number);
@@ -124,7 +124,7 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Returns what an access to a range is waiting for that has failed.
+    /// Returns what a failed access to a range waits for.
     #[must_use]
     pub fn awaited(&self, addr: u64, len: u64) -> Awaited {
         match (self.behind, self.asker.get()) {

@@ -45,7 +45,7 @@ pub struct Sender {
     pub port: PortId,
     /// The state of the port.
     pub status: Arc<PortStatus>,
-    /// The addresses that it may use, beside those that are bound to its port.
+    /// The addresses that it may use, in addition to those that are bound to its port.
     pub source: SourceCheck,
 }
 

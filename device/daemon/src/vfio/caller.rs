@@ -268,7 +268,7 @@ impl Asked {
         if let Some(error) = header.error() {
             return Err(Unanswered::Refused(error));
         }
-        // QEMU answers a write by a header alone.
+        // QEMU answers a write with only a header.
         let is_write = matches!(self.command, Command::DmaWrite);
         if is_write && body.is_empty() {
             return Ok(Vec::new());

@@ -7,7 +7,7 @@
 //! work saves nothing.
 //!
 //! A guest that exchanges short messages one at a time needs little time, but soon. Its engine is
-//! called prompt. While there is one beside an engine that takes long, the quanta are short, and
+//! called prompt. While there is one next to an engine that takes long, the quanta are short, and
 //! prompt engines are polled after each engine that has taken long. That time is theirs, too, so
 //! this is no way to more of it.
 //!

@@ -1,4 +1,4 @@
-//! The memory of another device beside a function, as the VMM reads and writes it.
+//! The memory of another device next to a function, as the VMM reads and writes it.
 
 use std::path::Path;
 use std::process::Command;
@@ -118,7 +118,7 @@ impl Device {
     }
 }
 
-/// Two functions, of which the first one has a device with memory beside it.
+/// Two functions, of which the first one has a device with memory next to it.
 pub(crate) struct Rig {
     pub(crate) daemon: Daemon,
     pub(crate) device: Arc<Device>,

@@ -78,7 +78,7 @@ fn atomic_operations_are_refused() {
     }
 }
 
-/// An answer that is not right, or none, ends that work request alone.
+/// An answer that is not right, or none, ends only that work request.
 #[test]
 fn a_vmm_that_lies_fails_that_work_request_alone() {
     for way in WAYS {

@@ -9,7 +9,8 @@ use crate::net::frame::Frame;
 use crate::net::status::Reason;
 
 impl Port {
-    /// Returns which addresses may be used behind the port, beside those that are bound to it.
+    /// Returns which addresses may be used behind the port, in addition to those that are bound to
+    /// it.
     #[must_use]
     pub const fn source(&self) -> SourceCheck {
         self.setup.source

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`fairness`] | lines that always have frames, beside others |
+//! | [`fairness`] | lines that always have frames, next to others |
 //! | [`stations`] | the stations that the switch knows |
 //! | [`unknown`] | frames to addresses that are not in the table |
 
