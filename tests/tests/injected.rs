@@ -314,7 +314,7 @@ fn guest_rules(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// A command that runs beside a rule, by the Rust library, fails as demanded. The rule does not
+/// A command that runs under a rule, by the Rust library, fails as demanded. The rule does not
 /// concern the other guest. One that hits nothing fails the command.
 fn guest_command(pair: &mut Pair) -> Result<()> {
     let beside = |rule: &str, command: &str| {

@@ -81,7 +81,7 @@ fn tool(pair: &Pair, command: &str, alone: bool) -> Result<()> {
         let client = a.agent().run(&call, LONG_TIMEOUT)?;
         Ends::of(server, client)?.succeed(command)?
     };
-    // The table has numbers alone.
+    // The table has only numbers.
     let row = text.lines().filter(|line| !line.contains('[')).find_map(|line| {
         let numbers: Option<Vec<f64>> = line.split_whitespace().map(|n| n.parse().ok()).collect();
         numbers.filter(|numbers| numbers.len() >= 4)

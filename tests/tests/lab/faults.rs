@@ -1,4 +1,4 @@
-//! Faults beside a program: rules that must hit, scenarios, rules that a program in a guest sets.
+//! Faults during a program: rules that must hit, scenarios, rules that a program in a guest sets.
 
 use std::fs;
 

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`action`] | the same as a step of a job |
 //! | [`disks`] | guests that start from a disk of the user |
-//! | [`faults`] | faults beside a program |
+//! | [`faults`] | faults during a program |
 //! | [`people`] | shells, guests that are kept, networks outside |
 //! | [`refused`] | what is refused before a guest boots |
 //! | [`results`] | what a run leaves, and faults of kernels |

@@ -76,7 +76,7 @@ impl Request {
         self.message(REPLY, 0, &body)
     }
 
-    /// Returns the reply of QEMU to a write: a header alone.
+    /// Returns the reply of QEMU to a write: only a header.
     #[must_use]
     pub fn bare_reply(&self) -> Vec<u8> {
         self.message(REPLY, 0, &[])

@@ -121,7 +121,7 @@ impl Spec {
         Self { kind: ffi::IBV_FLOW_SPEC_ETH, offset: HEADER, value, mask }
     }
 
-    /// Returns a header of IPv4, with the addresses alone.
+    /// Returns a header of IPv4, with only the addresses.
     pub fn ipv4_addresses(value: Ipv4, mask: Ipv4) -> Self {
         let [value, mask] = [value, mask].map(|fields| fields.bytes()[..8].to_vec());
         Self { kind: ffi::IBV_FLOW_SPEC_IPV4, offset: ALIGNED_HEADER, value, mask }

@@ -297,7 +297,7 @@ fn several_members(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Datagrams of a QP that blocks its loopback reach the members of the other end alone.
+/// Datagrams of a QP that blocks its loopback reach only the members of the other end.
 fn blocked_loopback(env: &Env) -> Result<()> {
     let sides = [ready(&env.a)?, ready(&env.b)?];
     let sender = ready_with(&env.a, &Options { block_loopback: true, ..options() })?;

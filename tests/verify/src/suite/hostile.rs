@@ -66,7 +66,7 @@ fn exits(env: &Env) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// Entries that are wrong in few places get far in the device. A connection ends with the first
+/// Entries with few wrong fields pass more of the device's checks. A connection ends with the first
 /// entry that is refused, so there are many connections.
 fn plausible(env: &Env) -> Result<()> {
     let good = Link::new(env, &Options::default())?;
@@ -121,7 +121,7 @@ fn faulting_region(env: &Env) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// A queue stays in its ring if the process cannot be notified where it continues in another ring.
+/// A queue keeps its old ring if the process cannot be told about the new one.
 fn faulting_resize(env: &Env) -> Result<()> {
     const LOG_SIZE: u8 = 6;
     let link = Link::new(env, &Options::default())?;

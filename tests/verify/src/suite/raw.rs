@@ -235,7 +235,7 @@ fn check_segment(frame: &[u8], at: usize, payload: &[u8], is_last: bool) -> Resu
     ensure!(usize::from(length) == frame.len() - frame::ETHERNET, "length {length} of IP");
     let sequence = u32::from_be_bytes([frame[38], frame[39], frame[40], frame[41]]);
     ensure!(sequence as usize == 1000 + at, "sequence number {sequence}");
-    // FIN and PSH are for the last frame alone.
+    // FIN and PSH are only for the last frame.
     let wanted = if is_last { 0x19 } else { 0x10 };
     ensure!(frame[47] == wanted, "flags {:#x}", frame[47]);
     ensure!(checksums_are_right(frame), "checksums of {frame:x?}");
