@@ -11,6 +11,7 @@
 //! | [`socket`] | TCP sockets of the kernel, from which connections are taken over |
 //! | [`start`] | the start frames that pass through a socket |
 //! | [`commands`] | the admin commands |
+//! | [`owner`] | what ends connections, and keeps them, until the device has gone |
 //!
 //! Each endpoint has a work item, which checks the endpoint's socket and the state of the
 //! connection in the adapter. [`Connections`] has a work item that does so for all endpoints when
@@ -22,12 +23,14 @@
 mod commands;
 mod endpoint;
 mod listener;
+mod owner;
 mod socket;
 mod start;
 mod taken;
 
 pub(crate) use self::{
     commands::Start,
+    owner::{Ending, Kept, Owner},
     socket::{ClientSocket, Lender}, //
 };
 
@@ -52,7 +55,7 @@ use self::{
     listener::Listener,
 };
 use crate::{
-    listeners::{ConnectionEvents, LinkTable, Listeners},
+    listeners::{ConnectionEvents, LinkTable},
     quiesce::Liveness,
     rdma::{
         iwcm::{Accepts, CmId, ConnParam, Connects, Identity, Listens, Offer, Refused},
@@ -430,73 +433,6 @@ impl Drop for Detached {
         if let Some(endpoint) = &self.0 {
             endpoint.0.release();
         }
-    }
-}
-
-/// Ends connections on drop, before the device is removed, because the core waits for the last
-/// events of all of them.
-pub(crate) struct Ending(Arc<Connections>);
-
-impl Ending {
-    /// Returns a guard that ends these connections.
-    pub(crate) fn new(connections: Arc<Connections>) -> Self {
-        Self(connections)
-    }
-
-    /// Returns the connections.
-    pub(crate) fn connections(&self) -> &Connections {
-        &self.0
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// Connections that get events from their adapter. They end on drop, when the device has been
-/// removed.
-pub(crate) struct Owner {
-    connections: Arc<Connections>,
-    listeners: Arc<Listeners>,
-}
-
-impl Owner {
-    /// Makes `listeners` report events to the connections.
-    pub(crate) fn new(connections: Arc<Connections>, listeners: Arc<Listeners>) -> Result<Self> {
-        listeners.add_connections(connections.clone())?;
-        Ok(Self { connections, listeners })
-    }
-
-    /// Returns the connections.
-    pub(crate) fn connections(&self) -> &Arc<Connections> {
-        &self.connections
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.connections.clear();
-        let connections: Arc<dyn ConnectionEvents> = self.connections.clone();
-        self.listeners.remove_connections(&connections);
-    }
-}
-
-/// Keeps connections until no interrupt uses them any more, because their [`Owner`] was dropped.
-/// The drop waits until no work item refers to them: a work item must not destroy its own queue.
-pub(crate) struct Kept(Arc<Connections>);
-
-impl Kept {
-    /// Returns a guard that keeps these connections.
-    pub(crate) fn new(connections: Arc<Connections>) -> Self {
-        Self(connections)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.0.queue.flush();
     }
 }
 
