@@ -12,7 +12,8 @@ use kernel::{
 
 use crate::{
     bindings,
-    link::{COMMANDS, CONTROLS, Event, Link, Owner},
+    event::{Event, Owner},
+    link::{COMMANDS, CONTROLS, Link},
     login::Terms,
     pdu::{self, FINAL, Header, NO_TAG, UNDERFLOW, WITH_STATUS, at, is_before, request, response},
     scsi::{Command, End},

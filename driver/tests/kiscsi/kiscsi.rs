@@ -11,8 +11,10 @@
 //! | --- | --- |
 //! | [`initiator`] | the connection that there is now, and how a lost one is made again |
 //! | [`login`] | the login |
-//! | [`connection`] | commands and PDUs behind the login |
+//! | [`connection`] | commands and PDUs after the login |
 //! | [`link`] | the queue pair of a connection, and the memory that the adapter uses |
+//! | [`cq`] | the completion queue of a connection |
+//! | [`event`] | completions |
 //! | [`pdu`] | headers of PDUs |
 //! | [`scsi`] | the host and its commands |
 //! | [`socket`] | sockets of the kernel |
@@ -20,8 +22,8 @@
 //! | [`settings`] | the parameters |
 //! | [`bindings`] | the C functions of `helpers.c` |
 //!
-//! `unsafe` is confined to [`link`], [`scsi`], [`socket`], [`settings`], and the calls of [`link`]
-//! and [`scsi`] in [`connection`] and [`initiator`].
+//! `unsafe` is confined to [`link`], [`cq`], [`event`], [`scsi`], [`socket`], [`settings`], and the
+//! calls of [`link`] and [`scsi`] in [`connection`] and [`initiator`].
 
 use kclient;
 use kernel::{
@@ -36,6 +38,8 @@ use kernel::{
 #[path = "../kclient/client_bindings.rs"]
 mod bindings;
 mod connection;
+mod cq;
+mod event;
 mod initiator;
 mod link;
 mod login;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A stream queue pair of the adapter in the iSCSI mode, its completion queue, and the memory that
-//! the adapter uses for them.
+//! A stream queue pair of the adapter in the iSCSI mode, and the memory that the adapter uses for
+//! it.
 
 use core::{
     mem::{self, ManuallyDrop, MaybeUninit},
@@ -14,11 +14,12 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{Arc, Mutex},
-    types::ForeignOwnable,
 };
 
 use crate::{
     bindings,
+    cq::{RawCq, free_cq},
+    event::{Event, Place, event},
     kclient::{
         attached::Attached,
         bindings as ib,
@@ -47,90 +48,6 @@ const MAX_PAGES: u32 = (PAGE_SIZE / size_of::<u64>()) as u32;
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
 
-/// A completion.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    /// A PDU has arrived.
-    Received {
-        /// The receive.
-        index: usize,
-        /// Bytes of the PDU in it; none at the end of the stream.
-        len: usize,
-        /// The command that the PDU belongs to.
-        of: Option<Owner>,
-    },
-    /// The target has got a command.
-    Sent {
-        /// The command's place.
-        index: usize,
-        /// The command's task tag.
-        tag: u32,
-    },
-    /// A command was refused, because a check of this number has failed.
-    Refused {
-        /// The command's place.
-        index: usize,
-        /// The check.
-        check: u32,
-    },
-    /// A command did not leave, because one before it was refused.
-    Flushed {
-        /// The command's place.
-        index: usize,
-    },
-    /// Another PDU has left.
-    Left {
-        /// The PDU's place.
-        index: usize,
-    },
-    /// Another PDU did not leave, because a command before it was refused.
-    Kept {
-        /// The PDU's place.
-        index: usize,
-    },
-    /// The stream has ended.
-    Ended,
-}
-
-/// The command that a PDU belongs to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
-    /// The Command ID.
-    pub(crate) id: u32,
-    /// True if the PDU has ended it.
-    pub(crate) over: bool,
-}
-
-/// A request of a queue, as its completion names it.
-#[derive(Clone, Copy)]
-enum Place {
-    Receive(usize),
-    Command(usize),
-    Control(usize),
-}
-
-impl Place {
-    /// Returns its name in completions.
-    fn name(self) -> u64 {
-        // CAST: to the wider type.
-        match self {
-            Self::Receive(index) => index as u64,
-            Self::Command(index) => 1 << 32 | index as u64,
-            Self::Control(index) => 2 << 32 | index as u64,
-        }
-    }
-
-    fn of(name: u64) -> Option<Self> {
-        let index = (name & 0xffff_ffff) as usize;
-        match name >> 32 {
-            0 => Some(Self::Receive(index)),
-            1 => Some(Self::Command(index)),
-            2 => Some(Self::Control(index)),
-            _ => None,
-        }
-    }
-}
-
 /// The queue pair of a connection.
 ///
 /// # Invariants
@@ -157,72 +74,6 @@ unsafe impl Send for Link {}
 // SAFETY: posting, polling and the driver's functions may be called by several threads at a time.
 unsafe impl Sync for Link {}
 
-/// A CQ that is destroyed on drop.
-///
-/// # Invariants
-///
-/// The pointer refers to a CQ that this type owns. `context` is the foreign form of an
-/// `Arc<Waker>`, which the handler uses.
-struct RawCq(NonNull<ib::ib_cq>, *mut c_void);
-
-impl RawCq {
-    fn new(device: &Attached, waker: Arc<Waker>) -> Result<Self> {
-        let attr = ib::ib_cq_init_attr {
-            cqe: u32::try_from(RECEIVES + COMMANDS + CONTROLS)?,
-            comp_vector: 0,
-            flags: 0,
-        };
-        let context = waker.into_foreign();
-        let (raw, name) = (device.as_raw().as_ptr(), device.owner().as_char_ptr());
-        // SAFETY: the device is registered, as the caller has it; the core copies the attributes,
-        // and the name is static. The handler gets an `Arc<Waker>` that lives until the CQ has
-        // gone.
-        let cq = unsafe { ib::__ib_create_cq(raw, Some(changed), None, context, &attr, name) };
-        let cq = from_err_ptr(cq).and_then(|cq| NonNull::new(cq).ok_or(ENOMEM));
-        // INVARIANT: it was created just now, for this caller.
-        cq.map(|cq| Self(cq, context)).inspect_err(|_| {
-            // SAFETY: there is no CQ whose handler would use it.
-            drop(unsafe { Arc::<Waker>::from_foreign(context) });
-        })
-    }
-
-    /// Gives it away.
-    fn into_parts(self) -> (NonNull<ib::ib_cq>, *mut c_void) {
-        let this = ManuallyDrop::new(self);
-        (this.0, this.1)
-    }
-}
-
-impl Drop for RawCq {
-    fn drop(&mut self) {
-        // SAFETY: by the type's invariants both are this type's own; no queue pair uses the CQ.
-        unsafe { free_cq(self.0, self.1) };
-    }
-}
-
-/// Destroys a CQ.
-///
-/// # Safety
-///
-/// The caller must own it, no queue pair may use it, and `context` must be as for [`RawCq`].
-unsafe fn free_cq(cq: NonNull<ib::ib_cq>, context: *mut c_void) {
-    // SAFETY: the caller owns the CQ, and nothing uses it. On return its handler does not run.
-    let _ = unsafe { ib::ib_destroy_cq_user(cq.as_ptr(), core::ptr::null_mut()) };
-    // SAFETY: the caller promises that it is an `Arc<Waker>`. The handler, which used it, has
-    // ended.
-    drop(unsafe { Arc::<Waker>::from_foreign(context) });
-}
-
-/// The handler of completions.
-///
-/// # Safety
-///
-/// `context` must be the foreign form of an `Arc<Waker>` that is alive.
-unsafe extern "C" fn changed(_cq: *mut ib::ib_cq, context: *mut c_void) {
-    // SAFETY: the caller promises so.
-    Waker::wake(unsafe { Arc::<Waker>::borrow(context) });
-}
-
 impl Link {
     /// Creates a queue pair for a session with these terms, and posts its receives.
     pub(crate) fn new(
@@ -238,8 +89,8 @@ impl Link {
         };
         let (receives, headers) = (map(RECEIVES * RECEIVE_LEN)?, map(COMMANDS * HEADER_PLACE)?);
         let (controls, lists) = (map(CONTROLS * HEADER_PLACE)?, map(COMMANDS * PAGE_SIZE)?);
-        let raw_cq = RawCq::new(device, waker)?;
-        let qp = create_qp(&pd, raw_cq.0)?;
+        let raw_cq = RawCq::new(device, RECEIVES + COMMANDS + CONTROLS, waker)?;
+        let qp = create_qp(&pd, raw_cq.get())?;
         let (cq, waker) = raw_cq.into_parts();
         // INVARIANT: both were created just now, for this caller. If this fails, it frees nothing
         // that is in use, and leaks both.
@@ -506,30 +357,4 @@ fn create_qp(pd: &Arc<Pd>, cq: NonNull<ib::ib_cq>) -> Result<NonNull<ib::ib_qp>>
     // SAFETY: domain and CQ are alive; the core copies the attributes, and the name is static.
     let qp = unsafe { ib::ib_create_qp_kernel(pd.as_raw(), &mut attr, name) };
     NonNull::new(from_err_ptr(qp)?).ok_or(ENOMEM)
-}
-
-/// Returns a completion in this module's form.
-fn event(wc: &ib::ib_wc) -> Event {
-    // SAFETY: all views of the unions are numbers or a pointer of the same size.
-    let (name, word) = unsafe { (*wc.__bindgen_anon_1.wr_id, *wc.ex.invalidate_rkey) };
-    // CAST: a bit mask.
-    let has = |flag: u32| wc.wc_flags as u32 & flag != 0;
-    let is_ok = wc.status == ib::ib_wc_status_IB_WC_SUCCESS;
-    let is_flushed = wc.status == ib::ib_wc_status_IB_WC_WR_FLUSH_ERR;
-    match Place::of(name) {
-        Some(Place::Receive(index)) if is_ok && wc.byte_len > 0 => {
-            let owner = || Owner { id: word, over: has(ib::VRNIC_WC_ENDED) };
-            // CAST: to the wider type.
-            let (len, of) = (wc.byte_len as usize, has(ib::VRNIC_WC_EXECUTED).then(owner));
-            Event::Received { index, len, of }
-        }
-        Some(Place::Command(index)) if is_ok => Event::Sent { index, tag: word },
-        Some(Place::Command(index)) if wc.status == ib::ib_wc_status_IB_WC_MW_BIND_ERR => {
-            Event::Refused { index, check: wc.vendor_err }
-        }
-        Some(Place::Command(index)) if is_flushed => Event::Flushed { index },
-        Some(Place::Control(index)) if is_ok => Event::Left { index },
-        Some(Place::Control(index)) if is_flushed => Event::Kept { index },
-        _ => Event::Ended,
-    }
 }

@@ -30,11 +30,8 @@ const LONG_FUNCTIONS: &[(&str, usize)] =
     &[("device/adapter/src/datapath/requester/work.rs: run_entry", 90)];
 
 /// Files that are still too long.
-const LONG_FILES: &[(&str, usize)] = &[
-    ("device/adapter/src/objects/qp/mod.rs", 515),
-    ("device/adapter/src/poll.rs", 516),
-    ("driver/tests/kiscsi/link.rs", 535),
-];
+const LONG_FILES: &[(&str, usize)] =
+    &[("device/adapter/src/objects/qp/mod.rs", 515), ("device/adapter/src/poll.rs", 516)];
 
 /// Folders that still have too many files.
 const FULL_FOLDERS: &[(&str, usize)] = &[
