@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The RDMA devices of an iWARP adapter beside its first one: one for each macvlan device, bridge
-//! and bond on top of its network card.
+//! The RDMA devices of an iWARP adapter in addition to its first one: one for each macvlan device,
+//! bridge and bond on top of its network card.
 //!
 //! The connection manager of the kernel lets an iWARP device connect only with addresses of the one
 //! network device that the port is paired with, and of its VLANs (`cma_validate_port` in `cma.c`).

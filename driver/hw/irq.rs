@@ -112,9 +112,9 @@ struct Vector<'a> {
     _vectors: Arc<IrqVectorRegistration<'a>>,
 }
 
-// SAFETY: the mask of `hint`, which alone is not `Send`, is owned and not changed.
+// SAFETY: the mask of `hint`, the only part that is not `Send`, is owned and not changed.
 unsafe impl Send for Vector<'_> {}
-// SAFETY: there are no shared operations on the mask of `hint`, which alone is not `Sync`.
+// SAFETY: there are no shared operations on the mask of `hint`, the only part that is not `Sync`.
 unsafe impl Sync for Vector<'_> {}
 
 impl Vector<'_> {

@@ -45,7 +45,7 @@ impl Doorbells {
     /// Returns the adapter's heartbeat counter, or `None` if the adapter no longer exists.
     pub(crate) fn heartbeat(&self) -> Option<u64> {
         let beat = self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()?;
-        // Reads that nothing answers give all ones.
+        // A read that no device answers returns all ones.
         (beat != u64::MAX).then_some(beat)
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Device memory that processes allocate. These objects the driver allocates, not the core.
+//! Device memory that processes allocate. The driver allocates these objects, not the core.
 
 use core::{mem::offset_of, ops::Deref};
 

@@ -28,7 +28,7 @@ pub(crate) trait Driver: Sized + 'static {
     type Dm: Send + Sync;
     /// The driver's part of a memory region.
     type Mr: Send + Sync;
-    /// The driver's part of an address handle, which lives in memory alone: the device does not
+    /// The driver's part of an address handle, which lives only in memory: the device does not
     /// know it, and it may be dropped in any context.
     type Ah: Send + Sync;
     /// The driver's part of a memory window.

@@ -131,7 +131,7 @@ impl CqLink {
         }
     }
 
-    /// As [`Self::complete`], if the queue is a process', whose arm requests the device alone
+    /// As [`Self::complete`], if the queue is a process', whose arm requests only the device
     /// knows.
     pub(crate) fn complete_if_users(&self) {
         // SAFETY: `cq` is alive while `with` runs its closure; the core has set the field before it

@@ -58,7 +58,7 @@ pub(crate) struct Fault<U: Faulted> {
 
 // SAFETY: any thread may end a fault.
 unsafe impl<U: Faulted> Send for Fault<U> {}
-// SAFETY: a shared reference gives access to the user alone, which several threads may use.
+// SAFETY: a shared reference gives access only to the user, which several threads may use.
 unsafe impl<U: Faulted> Sync for Fault<U> {}
 
 impl<U: Faulted> Fault<U> {

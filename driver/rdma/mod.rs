@@ -22,7 +22,7 @@
 //! | [`flow`] | which frames a queue pair receives |
 //! | [`wq`] | work queues, over which a queue pair spreads frames |
 //! | [`wr`], [`recv_wr`] | work requests of kernel clients |
-//! | [`own_wr`] | send work requests that a driver has beside those of verbs |
+//! | [`own_wr`] | send work requests that a driver has in addition to those of verbs |
 //! | `lend` | queue pairs that other modules of the kernel name |
 //! | [`eventfd`] | eventfds of processes |
 //! | [`gid`] | GID table entries |

@@ -99,7 +99,7 @@ impl<C, D> Object<C, D> {
         // SAFETY: the caller passes an object of `SIZE` bytes, so the field is in bounds; only its
         // address is made.
         let field = unsafe { &raw mut (*this).driver };
-        // SAFETY: the field is in bounds and aligned, and the caller alone knows the object. The
+        // SAFETY: the field is in bounds and aligned, and only the caller knows the object. The
         // old content is uninitialised, so nothing is to be dropped.
         unsafe { field.write(MaybeUninit::new(driver)) };
     }
@@ -138,7 +138,7 @@ impl<C, D> Deref for Object<C, D> {
     }
 }
 
-/// An object whose events the driver reports: the driver's part of it stands beside the link that
+/// An object whose events the driver reports: the driver's part of it stands next to the link that
 /// they are reported through. Derefs to the driver's part.
 ///
 /// # Invariants
@@ -164,7 +164,7 @@ impl<C, D> Linked<C, D> {
     /// `ptr` must point to a core object that was allocated with [`Self::SIZE`] and that only the
     /// caller knows, and `link` must be one to it.
     pub(super) unsafe fn init(ptr: *mut C, link: Link<C>, driver: D) {
-        // SAFETY: the caller passes an object of `SIZE` bytes that it alone knows.
+        // SAFETY: the caller passes an object of `SIZE` bytes that only it knows.
         // INVARIANT: the caller passes a link to this object.
         unsafe { Object::init(ptr, Parts { link, driver }) };
     }

@@ -27,7 +27,7 @@ use super::{
 };
 
 /// The operations of an RDMA device, with the names of the C functions: those of the device and its
-/// ports here, and those of each kind of object in the trait that is beside the object.
+/// ports here, and those of each kind of object in the trait that is next to the object.
 ///
 /// Operations without a body are required: without them the core takes a device for one that kernel
 /// clients cannot use. All others are optional: the core finds null in their place. An operation

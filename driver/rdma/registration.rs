@@ -197,7 +197,8 @@ impl<'a, T: Operations> Unregistered<'a, T> {
         let device = Allocated::<T>::new(parent, config)?;
         let data: Pin<KBox<T::Data<'a>>> = KBox::pin_init(data, GFP_KERNEL)?;
         let pointer = UnsafeCell::new(NonNull::from(data.as_ref().get_ref()).cast());
-        // SAFETY: the device was allocated with room for the field, whose address alone is made.
+        // SAFETY: the device was allocated with room for the field, of which only the address is
+        // made.
         let field = unsafe { &raw mut (*device.0.as_ptr()).data };
         // SAFETY: the field is in bounds and aligned, and no other code knows the device.
         unsafe { field.write(pointer) };

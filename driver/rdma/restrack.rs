@@ -31,7 +31,7 @@ pub(crate) trait ResOperations<O>: Driver {
 ///
 /// # Invariants
 ///
-/// `message` is a message of the core that is being filled, by this alone.
+/// `message` is a message of the core that is being filled, only by this.
 pub(crate) struct ResEntry<'a> {
     message: NonNull<bindings::sk_buff>,
     _message: PhantomData<&'a mut bindings::sk_buff>,
@@ -99,7 +99,7 @@ impl ResEntry<'_> {
 ///
 /// # Invariants
 ///
-/// `message` is a message of the core that is being filled, by this alone.
+/// `message` is a message of the core that is being filled, only by this.
 pub(crate) struct RawResEntry<'a> {
     message: NonNull<bindings::sk_buff>,
     _message: PhantomData<&'a mut bindings::sk_buff>,

@@ -58,10 +58,10 @@ struct Inner<C> {
     reports: Atomic<u64>,
 }
 
-// SAFETY: the pointer is followed during counted calls alone, in which the object is alive by the
+// SAFETY: the pointer is followed only during counted calls, in which the object is alive by the
 // type's invariants, to call functions of the core that are allowed on any CPU.
 unsafe impl<C> Send for Inner<C> {}
-// SAFETY: the pointer is followed during counted calls alone, in which the object is alive by the
+// SAFETY: the pointer is followed only during counted calls, in which the object is alive by the
 // type's invariants; all else is atomic.
 unsafe impl<C> Sync for Inner<C> {}
 

@@ -44,7 +44,7 @@ pub(crate) trait UcontextOperations: Driver {
 ///
 /// # Invariants
 ///
-/// `keys` are keys of this context alone, and are removed before the context goes.
+/// `keys` are keys only of this context, and are removed before the context goes.
 pub(super) struct Parts<T: Driver> {
     keys: Pin<KBox<MmapKeys>>,
     driver: T::Ucontext,
@@ -163,7 +163,7 @@ impl<T: Driver> NewUcontext<'_, T> {
     pub(super) unsafe fn finish(self, driver: Result<T::Ucontext>) -> Result {
         match driver {
             Ok(driver) => {
-                // INVARIANT: keys were added for `raw` alone, and `dealloc_ucontext` removes them.
+                // INVARIANT: keys were added only for `raw`, and `dealloc_ucontext` removes them.
                 let parts = Parts::<T> { keys: self.keys, driver };
                 // SAFETY: by the type's invariants the core has allocated the context with
                 // `Ucontext::SIZE`, and only this call knows it yet.

@@ -199,7 +199,7 @@ impl Umem {
     /// `EINVAL` if it can be described in none.
     pub(crate) fn paged(&mut self, page_sizes: u64, iova: u64) -> Result<Paged<'_>> {
         let sizes = usize::try_from(page_sizes)?;
-        // SAFETY: the umem is alive by the type's invariants, and borrowed by this call alone,
+        // SAFETY: the umem is alive by the type's invariants, and borrowed only by this call,
         // which sets fields.
         let size = unsafe { bindings::ib_umem_find_best_pgsz(self.raw.as_ptr(), sizes, iova) };
         // INVARIANT: the callee has found it to be one.

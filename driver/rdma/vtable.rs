@@ -252,7 +252,7 @@ impl<T: Operations> VTable<T> {
             if let Some(description) = change.node_desc {
                 // SAFETY: the device is valid; only the field's address is made.
                 let field = unsafe { &raw mut (*device).node_desc };
-                // SAFETY: the field is part of a valid device. The core alone reads it, byte by
+                // SAFETY: the field is part of a valid device. Only the core reads it, byte by
                 // byte, so that one that is being changed does no harm.
                 unsafe { field.write(description) };
             }

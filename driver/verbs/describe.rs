@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The properties of an object that `rdma resource show` prints beside the core's own properties:
-//! the adapter's view of it, in words (`-dd`) or as the adapter's record (`-r`, [`abi::admin`]). An
-//! adapter that has died gives none.
+//! The properties of an object that `rdma resource show` prints in addition to the core's own
+//! properties: the adapter's view of it, in words (`-dd`) or as the adapter's record (`-r`,
+//! [`abi::admin`]). An adapter that has died gives none.
 
 use abi::admin::{
     CqRecord,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address ranges of processes. A process has ranges of its own queue pairs alone, with packet
+//! Address ranges of processes. A process has only ranges of its own queue pairs, with packet
 //! memory in its own device memory, or in a block of the adapter, which it cannot name. The core
 //! finds queue pair and device memory by the process's numbers.
 

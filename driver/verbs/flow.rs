@@ -36,7 +36,7 @@ pub(crate) struct Flow {
 #[vtable]
 impl FlowOperations for Verbs {
     fn create_flow(ctx: &Ctx<'_>, qp: &Qp<Self>, attr: &FlowAttr<'_>) -> Result<Flow> {
-        // Datagrams come by their number alone.
+        // Datagrams come only by their number.
         if qp.kind() != QpType::RAW_PACKET {
             return Err(EOPNOTSUPP);
         }

@@ -22,7 +22,7 @@
 //! | [`iwcm`] | connections of iWARP, and references to queue pairs |
 //! | [`connection`] | the states of those connections, and how their owners end them |
 //! | [`toe`] | queue pairs of TCP streams, which get the connections of sockets |
-//! | [`creator`] | the process that has created a queue pair, which alone may connect it by iWARP |
+//! | [`creator`] | the process that has created a queue pair, the only one that may connect it by iWARP |
 //! | [`describe`] | the driver's part of `rdma resource show` |
 //! | [`post`], [`poll`], [`consumer`] | queues of kernel clients |
 

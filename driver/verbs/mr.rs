@@ -298,7 +298,7 @@ fn check(ctx: &Ctx<'_>, region: &UserRegion) -> Result {
     Ok(())
 }
 
-/// The flags that the driver alone sets.
+/// The flags that only the driver sets.
 const OF_DRIVER: MrFlags = MrFlags::ALL_MEMORY.union(MrFlags::PRESENT).union(MrFlags::PAGED);
 
 /// Returns the flags that a provider asks for, if it may.

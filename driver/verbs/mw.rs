@@ -15,7 +15,7 @@ use crate::rdma::{
 
 /// The adapter's part of a window.
 pub(crate) struct Mw {
-    /// The first key; the adapter looks at its index alone.
+    /// The first key; the adapter looks only at its index.
     key: Key,
 }
 

@@ -23,7 +23,7 @@ impl CoreObject for bindings::iw_cm_id {
 }
 
 impl<T: IwOperations> VTable<T> {
-    /// Operations of iWARP devices alone. The core needs all of them.
+    /// Operations that only iWARP devices have. The core needs all of them.
     pub(in crate::rdma) const IWCM: bindings::ib_device_ops = bindings::ib_device_ops {
         iw_add_ref: Some(Self::iw_add_ref),
         iw_rem_ref: Some(Self::iw_rem_ref),
@@ -36,7 +36,7 @@ impl<T: IwOperations> VTable<T> {
         ..EMPTY
     };
 
-    /// Does nothing: the core calls this behind `iw_get_qp` alone, which has taken the reference,
+    /// Does nothing: the core calls this only after `iw_get_qp`, which has taken the reference,
     /// as the queue pair could go in between.
     unsafe extern "C" fn iw_add_ref(_qp: *mut bindings::ib_qp) {}
 

@@ -221,7 +221,7 @@ impl<T: Operations> VTable<T> {
         entries: c_int,
         offset: *mut c_uint,
     ) -> c_int {
-        // SAFETY: the core passes a region that `allocate` has made, which the client alone uses.
+        // SAFETY: the core passes a region that `allocate` has made, which only the client uses.
         let Some(pages) = (unsafe { mr::page_list(mr) }) else { return EINVAL.to_errno() };
         pages.clear();
         // SAFETY: the client passes a list that is mapped for DMA; `set_page` is called for `mr`

@@ -105,7 +105,7 @@ impl<T: Operations> VTable<T> {
             let granted = c_int::try_from(granted)?;
             // SAFETY: the queue is valid; only the field's address is made.
             let entries = unsafe { &raw mut (*cq).cqe };
-            // SAFETY: the field is part of a valid queue. Its value is shown to people alone, and
+            // SAFETY: the field is part of a valid queue. Its value is only shown to people, and
             // other resizes may write it meanwhile.
             unsafe { entries.write_volatile(granted) };
             Ok(0)

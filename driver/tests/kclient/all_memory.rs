@@ -48,7 +48,7 @@ impl AllMemory {
         // SAFETY: the domain is alive, and one of the device whose operation this is.
         let mr = from_err_ptr(unsafe { make(pd.as_raw(), access) })?;
         let mr = NonNull::new(mr).ok_or(ENOMEM)?;
-        // SAFETY: the region was made just now, for this caller alone.
+        // SAFETY: the region was made just now, only for this caller.
         let region = unsafe { &mut *mr.as_ptr() };
         // The core fills these fields of regions of this kind likewise.
         (region.device, region.pd) = (device, pd.as_raw());

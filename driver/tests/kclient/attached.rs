@@ -56,7 +56,7 @@ impl Attached {
     ///
     /// # Safety
     ///
-    /// The device must be registered until the completion of what is returned beside it.
+    /// The device must be registered until the completion of what is returned with it.
     pub(super) unsafe fn new(
         raw: NonNull<bindings::ib_device>,
         owner: &'static CStr,

@@ -110,7 +110,7 @@ unsafe extern "C" fn remove<T: User>(_raw: *mut bindings::ib_device, data: *mut 
 /// The core's struct of a client, and the number of its registrations.
 pub struct Client<T: User>(Opaque<bindings::ib_client>, Atomic<u32>, PhantomData<fn(T)>);
 
-// SAFETY: the core alone changes the struct, under its own locks.
+// SAFETY: only the core changes the struct, under its own locks.
 unsafe impl<T: User> Sync for Client<T> {}
 
 impl<T: User> Client<T> {

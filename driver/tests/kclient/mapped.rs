@@ -14,7 +14,7 @@ use crate::bindings;
 /// Memory of which the device knows each piece by its address, for messages and for both ends of
 /// READs and WRITEs.
 ///
-/// The device uses it for requests alone, which keep it.
+/// The device uses it only for requests, which keep it.
 pub struct Mapped {
     memory: Memory,
     addresses: KVec<u64>,

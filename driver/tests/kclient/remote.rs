@@ -15,7 +15,7 @@ const OTHER_REGION: u32 = 0x100;
 /// An address under a key.
 ///
 /// Keys of all memory are never available as numbers, so that requests with such a key can only
-/// access memory that they keep. Which memory other keys lead to is known at the peer alone: a
+/// access memory that they keep. Which memory other keys lead to is known only at the peer: a
 /// request may change everything that the peer allows under them.
 #[derive(Clone)]
 pub struct Remote {

@@ -32,7 +32,7 @@ impl Status {
     pub const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
 }
 
-/// A queue pair, to be compared alone.
+/// A queue pair, only for comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpId(usize);
 
@@ -141,9 +141,9 @@ pub struct Request {
 
 const _: () = assert!(mem::offset_of!(Request, cqe) == 0);
 
-// SAFETY: `cqe`, which alone is not `Send`, has one pointer, to a function.
+// SAFETY: `cqe`, the only part that is not `Send`, has one pointer, to a function.
 unsafe impl Send for Request {}
-// SAFETY: `cqe`, which alone is not `Sync`, does not change.
+// SAFETY: `cqe`, the only part that is not `Sync`, does not change.
 unsafe impl Sync for Request {}
 
 impl Request {

@@ -8,7 +8,7 @@ use kernel::{error::from_err_ptr, prelude::*, sync::Arc};
 use super::pd::Pd;
 use crate::bindings;
 
-/// A region of memory of the calling process, for use by the device alone.
+/// A region of memory of the calling process, for use only by the device.
 ///
 /// # Invariants
 ///

@@ -30,7 +30,7 @@ use crate::{
 /// The time between two looks for a reason to stop.
 const POLL_INTERVAL: Delta = Delta::from_millis(100);
 
-/// The TRANSFER of a range, or AWAIT, and the WRITE or READ beside it.
+/// The TRANSFER of a range, or AWAIT, and the WRITE or READ next to it.
 pub(crate) struct Pair {
     pub(crate) transfer: Arc<Request>,
     pub(crate) rdma: Arc<Request>,

@@ -214,7 +214,7 @@ impl Link {
         Ok(id)
     }
 
-    /// Stores another PDU, of a header alone, in a place that is free.
+    /// Stores another PDU, of only a header, in a place that is free.
     pub(crate) fn store(&self, index: usize, header: &Header) -> Result {
         self.controls.write(index * HEADER_PLACE, &header.0)
     }

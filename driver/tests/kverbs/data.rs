@@ -79,7 +79,7 @@ fn read(test: &Test) -> Result {
 fn atomics(test: &Test) -> Result {
     let access = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
         | bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
-    // SAFETY: the peer is this test, which names the key by `Remote::under_all_memory` alone.
+    // SAFETY: the peer is this test, which names the key only by `Remote::under_all_memory`.
     let region = unsafe { AllMemory::new(&test.pd, access) }?;
     let there = || Remote::under_all_memory(&region, &test.b.part(0..size_of::<u64>())?);
     let swap = |remote| Op::CompareSwap { remote, compare: 5, swap: 9 };

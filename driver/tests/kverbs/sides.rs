@@ -91,7 +91,7 @@ impl Test {
     pub(crate) fn new(device: &Arc<Attached>) -> Result<Self> {
         let largest = device.max_cqe()?;
         let device: Arc<dyn Device> = device.clone();
-        // SAFETY: the peer is this test, which names the key by `Remote::under_global_key` alone.
+        // SAFETY: the peer is this test, which names the key only by `Remote::under_global_key`.
         // All other keys that it uses as numbers belong to regions that exist, or
         // `Remote::with_wrong_key` has made them invalid.
         let pd = unsafe { Pd::with_global_key(device.clone()) }?;

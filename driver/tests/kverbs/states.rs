@@ -36,7 +36,7 @@ const ACK_TIMEOUT: u8 = 14;
 /// The number of retries; for a receiver that was not ready it stands for ever.
 const RETRIES: u8 = 7;
 
-/// Queue pairs made by verbs alone.
+/// Queue pairs made only by verbs.
 pub(crate) struct Verbs;
 
 // SAFETY: `ib_destroy_qp_user` destroys the queue pair that it is given, or fails.
