@@ -2,23 +2,20 @@
 //! The adapter as the verbs use it: [`Adapter::new`] brings it up, and dropping it resets it.
 
 use abi::{
-    Cqn, Eqn, Qpn, RangeNumber, SlotIndex, Srqn, UarIndex,
-    admin::{
-        Command, CreateEq, DeviceCaps, DeviceFeatures, Pages, QueryParams, Transport, command,
-    },
+    Cqn, Qpn, RangeNumber, Srqn, UarIndex,
+    admin::{Command, DeviceCaps, DeviceFeatures, QueryParams, Transport, command},
     direct::{RANGE_LEN, RANGES, WINDOW_LEN},
-    pci::{BAR_REGS, BAR_UAR, BAR_WINDOW, VECTOR_ASYNC},
+    pci::{BAR_REGS, BAR_UAR, BAR_WINDOW},
     regs::{self, Status},
-    uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
+    uar::{SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
 };
 use kernel::{
-    cpu::{CpuId, nr_cpu_ids},
+    cpu::nr_cpu_ids,
     device,
     dma::Coherent,
     ffi::c_void,
     io::Io,
     new_mutex,
-    page::PAGE_SHIFT,
     pci,
     prelude::*,
     sync::{Arc, Mutex},
@@ -26,13 +23,13 @@ use kernel::{
 };
 
 use crate::{
-    comp_vectors::{Descriptor, Handler, Handlers, balance::Rule, cpuhp::Following},
+    comp_vectors::{Handlers, cpuhp::Following},
     debugfs::{DebugFiles, DirectLists, Tree, query::Inspector},
-    events::{AsyncHandler, CompletionHandler},
+    events::{self, AsyncHandler},
     health::Health,
     hw::{
         admin::Admin,
-        eq::{self, EventQueue},
+        eq::EventQueue,
         irq::Interrupts,
         p2p::PeerMemory,
         pci::start_dma,
@@ -56,8 +53,6 @@ use crate::{
     workqueue::OwnQueue,
 };
 
-/// The doorbell slot of the asynchronous event queue.
-const ASYNC: SlotIndex = SlotIndex::new(ASYNC_EQ_SLOT);
 
 /// A running adapter.
 pub(crate) struct Adapter<'a> {
@@ -119,7 +114,7 @@ impl<'a> Enabled<'a> {
             listeners.clone(),
             after_death,
         )?;
-        let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
+        let queue = EventQueue::new(device, doorbells.clone(), events::ASYNC)?;
         let pages = OwnQueue::unbound(c"vrnic_pages")?;
         let handler = AsyncHandler {
             queue,
@@ -128,7 +123,7 @@ impl<'a> Enabled<'a> {
             liveness: liveness.clone(),
             pages: pages.clone(),
         };
-        set_async_handler(regs, &mut interrupts, handler)?;
+        events::set_async_handler(regs, &mut interrupts, handler)?;
         // From here on, a failure resets the adapter before the rings above are freed.
         let liveness = QuiesceGuard::new(liveness);
         regs.enable(pdev)?;
@@ -156,7 +151,7 @@ impl<'a> Adapter<'a> {
         let caps = query(device, &liveness)?;
         let protocol = protocol(&caps)?;
         let handlers =
-            completion_handlers(device, &liveness, &mut interrupts, &doorbells, &listeners)?;
+            events::completion_handlers(device, &liveness, &mut interrupts, &doorbells, &listeners)?;
         let paging = (caps.has(DeviceFeatures::PAGED) && paged_umem::is_available())
             .then(|| Paging::new(device, pages))
             .transpose()?;
@@ -437,68 +432,4 @@ fn completion_vectors(regs: &Registers) -> u32 {
         limit => limit,
     };
     regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids()).min(limit).max(1)
-}
-
-/// Sets the asynchronous event handler: an interrupt, and the event queue that raises it.
-fn set_async_handler(
-    regs: &Registers,
-    interrupts: &mut Interrupts<'_>,
-    handler: AsyncHandler,
-) -> Result {
-    regs.write_pair(regs::ASYNC_EQ_LO, handler.queue.dma_address());
-    regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
-    interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
-    Ok(())
-}
-
-/// Sets a completion event handler for each interrupt of completions.
-fn completion_handlers(
-    device: &device::Device<device::Bound>,
-    liveness: &Arc<Liveness>,
-    interrupts: &mut Interrupts<'_>,
-    doorbells: &Arc<Doorbells>,
-    listeners: &Arc<Listeners>,
-) -> Result<Arc<Handlers>> {
-    let mut descriptors = KVec::new();
-    for id in 0..u32::try_from(interrupts.completion_vectors())? {
-        let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
-        let descriptor = set_handler(liveness, interrupts, id, queue, listeners)?;
-        descriptors.push(descriptor, GFP_KERNEL)?;
-    }
-    let rule = Rule::from_raw(module_parameters::balance.value())?;
-    Handlers::new(device, descriptors, rule)
-}
-
-/// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt, and
-/// an event queue that raises it. Completion queues are bound to it by its id.
-fn set_handler(
-    liveness: &Arc<Liveness>,
-    interrupts: &mut Interrupts<'_>,
-    id: u32,
-    queue: Arc<EventQueue>,
-    listeners: &Arc<Listeners>,
-) -> Result<Descriptor> {
-    let handler = Handler::new(id)?;
-    // The handler must be registered before the first event.
-    let handle = CompletionHandler {
-        queue: queue.clone(),
-        listeners: listeners.clone(),
-        handler: handler.clone(),
-        liveness: liveness.clone(),
-    };
-    let cpu = CpuId::from_u32(id);
-    let line = interrupts.register(1 + id as usize, fmt!("comp{id}"), cpu, handle)?;
-    let eqn = create_eq(liveness, &queue, id as usize)?;
-    Ok(Descriptor { handler, eqn, line })
-}
-
-/// Creates an event queue in the adapter.
-fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<Eqn> {
-    // CAST: small constants.
-    let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
-    let msix = u16::try_from(1 + vector)?;
-    let result =
-        liveness.execute::<command::CreateEq>(&CreateEq::new(pages, msix, eq::LOG_SIZE))?;
-    queue.set_doorbell(result.slot);
-    Ok(result.eqn)
 }

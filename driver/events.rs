@@ -1,22 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The handlers of the adapter's interrupts: they take events from event queues and report them to
-//! the objects that the events concern.
+//! The handlers of the adapter's interrupts, and how they are set: the handlers take events from
+//! event queues and report them to the objects that the events concern.
 
-use abi::{Qpn, Srqn, eq::Kind};
-use kernel::{prelude::*, sync::Arc};
+use abi::{
+    Eqn, Qpn, SlotIndex, Srqn,
+    admin::{CreateEq, Pages, command},
+    eq::Kind,
+    pci::VECTOR_ASYNC,
+    regs,
+    uar::ASYNC_EQ_SLOT,
+};
+use kernel::{cpu::CpuId, device, page::PAGE_SHIFT, prelude::*, sync::Arc};
 
 use crate::{
-    comp_vectors::Handler,
+    comp_vectors::{Descriptor, Handler, Handlers, balance::Rule},
     hw::{
         admin::Admin,
-        eq::EventQueue,
-        irq::{self, Turn},
+        eq::{self, EventQueue},
+        irq::{self, Interrupts, Turn},
+        regs::Registers,
+        uar::Doorbells,
     },
     listeners::Listeners,
+    module_parameters,
     quiesce::{Cause, Liveness},
     rdma::event::{QpEvent, SrqEvent},
     workqueue::OwnQueue,
 };
+
+/// The doorbell slot of the asynchronous event queue.
+pub(crate) const ASYNC: SlotIndex = SlotIndex::new(ASYNC_EQ_SLOT);
 
 /// Handles a completion vector's interrupt.
 pub(crate) struct CompletionHandler {
@@ -132,4 +145,68 @@ impl AsyncHandler {
             link.report(event);
         }
     }
+}
+
+/// Sets the asynchronous event handler: an interrupt, and the event queue that raises it.
+pub(crate) fn set_async_handler(
+    regs: &Registers,
+    interrupts: &mut Interrupts<'_>,
+    handler: AsyncHandler,
+) -> Result {
+    regs.write_pair(regs::ASYNC_EQ_LO, handler.queue.dma_address());
+    regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
+    interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
+    Ok(())
+}
+
+/// Sets a completion event handler for each interrupt of completions.
+pub(crate) fn completion_handlers(
+    device: &device::Device<device::Bound>,
+    liveness: &Arc<Liveness>,
+    interrupts: &mut Interrupts<'_>,
+    doorbells: &Arc<Doorbells>,
+    listeners: &Arc<Listeners>,
+) -> Result<Arc<Handlers>> {
+    let mut descriptors = KVec::new();
+    for id in 0..u32::try_from(interrupts.completion_vectors())? {
+        let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
+        let descriptor = set_handler(liveness, interrupts, id, queue, listeners)?;
+        descriptors.push(descriptor, GFP_KERNEL)?;
+    }
+    let rule = Rule::from_raw(module_parameters::balance.value())?;
+    Handlers::new(device, descriptors, rule)
+}
+
+/// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt, and
+/// an event queue that raises it. Completion queues are bound to it by its id.
+fn set_handler(
+    liveness: &Arc<Liveness>,
+    interrupts: &mut Interrupts<'_>,
+    id: u32,
+    queue: Arc<EventQueue>,
+    listeners: &Arc<Listeners>,
+) -> Result<Descriptor> {
+    let handler = Handler::new(id)?;
+    // The handler must be registered before the first event.
+    let handle = CompletionHandler {
+        queue: queue.clone(),
+        listeners: listeners.clone(),
+        handler: handler.clone(),
+        liveness: liveness.clone(),
+    };
+    let cpu = CpuId::from_u32(id);
+    let line = interrupts.register(1 + id as usize, fmt!("comp{id}"), cpu, handle)?;
+    let eqn = create_eq(liveness, &queue, id as usize)?;
+    Ok(Descriptor { handler, eqn, line })
+}
+
+/// Creates an event queue in the adapter.
+fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<Eqn> {
+    // CAST: small constants.
+    let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
+    let msix = u16::try_from(1 + vector)?;
+    let result =
+        liveness.execute::<command::CreateEq>(&CreateEq::new(pages, msix, eq::LOG_SIZE))?;
+    queue.set_doorbell(result.slot);
+    Ok(result.eqn)
 }
