@@ -302,6 +302,11 @@ fn help_and_unknown_options_need_no_set_up() -> Result<()> {
         let (_, text) = script(name, arguments)?;
         ensure!(!text.is_empty() && !text.contains("--help"), "{arguments:?}: {text}");
     }
+    Ok(())
+}
+
+#[test]
+fn names_and_numbers_that_do_not_exist_are_refused() -> Result<()> {
     refuses("test", &["tools", "verfy"], "there is no suite 'verfy'")?;
     refuses("test", &["ports/none"], "there is no script ci/ports/none")?;
     for (arguments, part) in [

@@ -26,18 +26,18 @@ const TABLES: [&str; 4] = [
 const LISTS: [&str; 4] = ["ci/ports", "docs", "scripts/lib", "tests/programs"];
 
 /// Functions that are still too long.
-const LONG_FUNCTIONS: &[(&str, usize)] =
-    &[("device/adapter/src/datapath/requester/work.rs: run_entry", 90)];
+const LONG_FUNCTIONS: &[(&str, usize)] = &[];
 
 /// Files that are still too long.
-const LONG_FILES: &[(&str, usize)] =
-    &[("device/adapter/src/objects/qp/mod.rs", 515), ("device/adapter/src/poll.rs", 516)];
+const LONG_FILES: &[(&str, usize)] = &[
+    ("device/adapter/src/objects/qp/mod.rs", 503),
+    ("device/adapter/tests/adapter/toe/switches.rs", 507),
+];
 
 /// Folders that still have too many files.
 const FULL_FOLDERS: &[(&str, usize)] = &[
     ("device/adapter/src", 23),
     ("device/adapter/src/objects", 30),
-    ("device/adapter/src/objects/qp", 23),
     ("device/adapter/tests/adapter", 58),
     ("device/daemon/src/net", 23),
     ("device/daemon/tests", 42),

@@ -53,8 +53,8 @@ pub struct TurnContext<'a, H: Host> {
     counters: InLane<'a>,
     /// The set that also counts the work of the QP, if it has one.
     set: Option<Arc<CounterSet>>,
-    /// True if the work of the turn takes the slow path, because something is in use that rarely is:
-    /// rules for faults, a trace, ceilings, optional counters, or a CQ that holds entries back.
+    /// True if the work of the turn takes the slow path, because something is in use that rarely
+    /// is: rules for faults, a trace, ceilings, optional counters, or a CQ that holds entries back.
     pub(crate) slow_path: bool,
     /// True if only the worker's own copy of the counters counts.
     counts_plainly: bool,

@@ -1,5 +1,5 @@
-//! The work that a poll rarely finds: QPs to end because their CQ has failed, entries that a full CQ
-//! has held back, and held events.
+//! The work that a poll rarely finds: QPs to end because their CQ has failed, entries that a full
+//! CQ has held back, and held events.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -71,17 +71,17 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) rules: Option<&'a Rules>,
     /// Attributes in which the QP and its peer differ, although they must not.
     pub(super) differences: Option<Differences>,
-    /// True if there is a watcher, or are such rules or differences, or the turn takes the slow path
-    /// for another reason.
+    /// True if there is a watcher, or are such rules or differences, or the turn takes the slow
+    /// path for another reason.
     pub(super) slow_path: bool,
 }
 
 /// The part of a message that is moved next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// Its first byte.
+    /// The first byte of the part.
     pub(super) from: u64,
-    /// Its maximum number of bytes.
+    /// The maximum number of bytes of the part.
     pub(super) budget: u64,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `dispatch` | the start of a turn, by what the connection carries |
 //! | `turn` | a turn of a QP, whatever its connection carries: work requests, segments |
 //! | `end` | the end of a connection |
 //! | `arrivals` | delivery of a frame to a QP |
@@ -12,6 +13,7 @@
 
 mod arrivals;
 pub(crate) mod bytes;
+mod dispatch;
 mod end;
 pub(crate) mod iscsi;
 mod joiner;
@@ -20,4 +22,4 @@ mod segments;
 mod turn;
 
 pub(crate) use self::arrivals::{arrive, too_long};
-pub(crate) use self::turn::run;
+pub(crate) use self::dispatch::run;

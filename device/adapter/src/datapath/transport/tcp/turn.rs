@@ -9,19 +9,17 @@ use vrnic_abi::qp::State;
 use vrnic_packet::Nanos;
 use vrnic_tcp::connection::Transmit;
 
-use super::bytes::hand_over;
 use super::joiner::Joiner;
 use super::segments::send_all;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::taking::{Next, Protocol, take_all};
-use crate::datapath::turn::{Allowance, TurnContext};
+use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::qp::outstanding::End;
 use crate::objects::qp::tcp::link::Link;
-use crate::objects::qp::tcp::{Content, Tcp};
-use crate::objects::qp::{Path, Qp, Requester};
+use crate::objects::qp::{Qp, Requester};
 use crate::slice::Slice;
 
 /// A QP in its turn. Its connection carries `C`.
@@ -103,46 +101,12 @@ pub(super) trait Carrier<H: Host>: Protocol<H> + Traffic<H> {
     }
 }
 
-/// Sends and completes work of a QP, up to the limits of `allowance`.
-pub(crate) fn run<H: Host>(
-    network: Network<'_, H>,
-    qp: &Arc<Qp<H>>,
-    requester: &mut Requester<H>,
-    batch: &mut Batch,
-    &Allowance { slice, .. }: &Allowance<'_, H>,
-) -> Turn {
-    let Path::Tcp(mut tcp) = std::mem::take(&mut requester.path) else { return Turn::Idle };
-    batch.clear();
-    let Tcp { link, content } = &mut *tcp;
-    let turn = match content {
-        Content::Rdma(content) => {
-            let turn =
-                TcpTurn { network, qp, requester, link, content: &mut **content, slice }.run(batch);
-            content.dormant = content.pairing.is_paired() && turn == Turn::Idle;
-            turn
-        }
-        Content::Bytes(content) => {
-            let turn =
-                TcpTurn { network, qp, requester, link, content: &mut **content, slice }.run(batch);
-            if let Some(switch) = content.mode.take_ready() {
-                requester.path = hand_over(network, qp, tcp, *switch);
-                return Turn::Failed;
-            }
-            turn
-        }
-        Content::Iscsi(content) => {
-            TcpTurn { network, qp, requester, link, content: &mut **content, slice }.run(batch)
-        }
-    };
-    requester.path = Path::Tcp(tcp);
-    turn
-}
-
 impl<H: Host, C> TcpTurn<'_, H, C>
 where
     Self: Carrier<H>,
 {
-    fn run(mut self, batch: &mut Batch) -> Turn {
+    /// Sends and completes work, and says when the next turn is due.
+    pub(super) fn run(mut self, batch: &mut Batch) -> Turn {
         let turn = self.advance(batch);
         self.network.send_off(self.qp.qpn, self.link.outbox(), self.slice);
         self.link.leave_addresses();

@@ -54,9 +54,9 @@ pub enum Content<H: Host> {
 /// A TCP connection that a QP does not have yet.
 #[derive(Debug)]
 pub enum Promised<H: Host> {
-    /// It will carry messages. A TOE QP has it now.
+    /// The connection will carry messages. A TOE QP has it now.
     Rdma(Promise<H>),
-    /// It will carry iSCSI PDUs.
+    /// The connection will carry iSCSI PDUs.
     Iscsi(Terms),
 }
 

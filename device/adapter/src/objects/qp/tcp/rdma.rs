@@ -43,10 +43,10 @@ const NUDGE_TIMES: [Duration; 3] =
 /// The path of the messages that a QP with a connection sends.
 #[derive(Debug, Default)]
 pub enum Pairing<H: Host> {
-    /// It is decided when the connection has opened.
+    /// The decision comes when the connection has opened.
     #[default]
     Undecided,
-    /// They are sent through the connection.
+    /// Messages are sent through the connection.
     Apart,
     /// The other end is this QP. Messages are copied to its memory, and the connection only carries
     /// its own end.
