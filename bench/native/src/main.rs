@@ -10,7 +10,7 @@
 //! | [`events`] | completion events: handlers that sleep, queues armed at random |
 //! | [`idle`] | many idle QPs next to a busy one, and their memory |
 //! | [`direct`] | device memory, and transfers of a controller next to the adapter |
-//! | [`behind`] | memory of another device, by messages to the VMM |
+//! | [`external_memory`] | memory of another device, by messages to the VMM |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`fairness`] | an honest pair next to 15 functions that do their worst |
 //! | [`raw`] | raw packets between two functions |
@@ -22,9 +22,9 @@
 //! | [`report`] | the figures, as a Markdown table and as JSON |
 #![forbid(unsafe_code)]
 
-mod behind;
 mod direct;
 mod events;
+mod external_memory;
 mod fairness;
 mod gap;
 mod hostile;
@@ -173,7 +173,7 @@ fn main() -> anyhow::Result<()> {
         direct::measure(&mut report, &daemon, args.pin, runs)?;
     }
     if args.wants(Part::Messages) {
-        behind::measure(&mut report, &daemon, runs)?;
+        external_memory::measure(&mut report, &daemon, runs)?;
     }
     if args.wants(Part::Mesh) {
         mesh::measure(&mut report, &daemon, args.functions)?;

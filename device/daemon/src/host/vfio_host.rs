@@ -213,7 +213,7 @@ impl GuestMemory for VfioHost {
     }
 
     fn moves_for(&self) -> Duration {
-        self.dma.behind().map_or(Duration::ZERO, |behind| behind.ends_in())
+        self.dma.external().map_or(Duration::ZERO, |external| external.ends_in())
     }
 
     #[inline]

@@ -17,8 +17,8 @@ use vrnic_adapter::limits::Limits;
 use vrnic_adapter::window::Awaited;
 use vrnic_packet::{MacAddr, Mtu, Nanos};
 
-use crate::host::behind_thread::BehindThread;
 use crate::host::control::ControlHandle;
+use crate::host::external_thread::ExternalThread;
 use crate::host::failure::Failure;
 use crate::host::irq::{Interrupts, IrqError};
 use crate::host::vfio_host::VfioHost;
@@ -64,7 +64,7 @@ pub struct HostedAdapter {
     /// control thread could reset the adapter, the later one after the guest has enabled it again.
     recovery: Mutex<()>,
     /// The thread for memory that is reached by messages to the VMM, if the settings allow these.
-    _behind: Option<BehindThread>,
+    _external: Option<ExternalThread>,
 }
 
 /// A worker's part of an adapter.
@@ -101,12 +101,15 @@ impl HostedAdapter {
             #[cfg(test)]
             trap: AtomicBool::new(false),
         };
-        let behind =
-            host.dma.behind().map(|behind| BehindThread::start(name, behind)).transpose()?;
+        let external = host
+            .dma
+            .external()
+            .map(|external| ExternalThread::start(name, external))
+            .transpose()?;
         let adapter = Adapter::new(name, mac, host, fabric, wakers.len(), limits);
         let (link, recovery) = (AtomicBool::new(false), Mutex::default());
         let (share, vmm) = (AtomicU32::new(1), AtomicI32::new(0));
-        Ok(Self { adapter, failure, control, link, share, vmm, recovery, _behind: behind })
+        Ok(Self { adapter, failure, control, link, share, vmm, recovery, _external: external })
     }
 
     /// Returns the part of a worker.

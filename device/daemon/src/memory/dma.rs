@@ -15,7 +15,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::host::{Lane, Transfers};
 
-use super::behind::Behind;
+use super::external::ExternalMemory;
 use super::fault::MapError;
 use super::files::Files;
 use super::mapping::Mapping;
@@ -78,7 +78,7 @@ pub struct DmaTable {
     map: Mutex<Map>,
     lanes: Box<[CachePadded<RwLock<Reach>>]>,
     /// The memory that is reached by messages to the VMM, if the settings allow these.
-    behind: Option<Arc<Behind>>,
+    external: Option<Arc<ExternalMemory>>,
 }
 
 impl DmaTable {
@@ -89,8 +89,8 @@ impl DmaTable {
         let files = Files::new(name, rules);
         let (ranges, bus_master, is_cut) = (Ranges::default(), false, false);
         let map = Map { ranges, files, device: None, bus_master, is_cut };
-        let behind = rules.messages.then(Arc::default);
-        Self { ranges_max: rules.ranges, map: Mutex::new(map), lanes, behind }
+        let external = rules.messages.then(Arc::default);
+        Self { ranges_max: rules.ranges, map: Mutex::new(map), lanes, external }
     }
 
     /// Returns the memory as it is now, for a thread in `lane`. It does not change while the view
@@ -101,13 +101,13 @@ impl DmaTable {
     pub fn view(&self, lane: Lane) -> DmaView<'_> {
         let lane = lane.index(self.lanes.len());
         // A waiting change must not block a second view of the same thread, hence a recursive lock.
-        DmaView::new(self.lanes[lane].read_recursive(), self.behind.as_deref())
+        DmaView::new(self.lanes[lane].read_recursive(), self.external.as_deref())
     }
 
     /// Returns the memory that is reached by messages to the VMM, if the settings allow these.
     #[must_use]
-    pub fn behind(&self) -> Option<&Arc<Behind>> {
-        self.behind.as_ref()
+    pub fn external(&self) -> Option<&Arc<ExternalMemory>> {
+        self.external.as_ref()
     }
 
     /// Waits until all views that exist now have been dropped. The caller holds no view.
@@ -185,8 +185,8 @@ impl DmaTable {
     pub fn unmap(&self, iova: u64, size: u64) -> Result<(), MapError> {
         let last = last_of(iova, size)?;
         let mut map = self.map.lock();
-        if let Some(behind) = &self.behind {
-            behind.end_span(iova, size);
+        if let Some(external) = &self.external {
+            external.end_span(iova, size);
         }
         let Some(first) = map.ranges.first_in(&(iova..=last)) else { return Ok(()) };
         let rest = [first.below(iova), map.ranges.at(last).and_then(|entry| entry.above(last))];
@@ -205,16 +205,16 @@ impl DmaTable {
         map.is_cut = false;
         self.publish(&map);
         drop(map);
-        if let Some(behind) = &self.behind {
-            behind.connect(messages);
+        if let Some(external) = &self.external {
+            external.connect(messages);
         }
     }
 
     /// Removes all ranges, waits for their users, and closes the connection of the VMM.
     pub fn disconnect(&self) {
         self.unmap_all();
-        if let Some(behind) = &self.behind {
-            behind.disconnect();
+        if let Some(external) = &self.external {
+            external.disconnect();
         }
         self.map.lock().files.connection = None;
     }
@@ -229,22 +229,22 @@ impl DmaTable {
 
     /// Ends all transfers by messages.
     pub fn end_transfers(&self) {
-        if let Some(behind) = &self.behind {
-            behind.end_all();
+        if let Some(external) = &self.external {
+            external.end_all();
         }
     }
 
     /// Sets whether [`Self::wait_for_transfers`] may wait.
     pub fn let_wait(&self, may: bool) {
-        if let Some(behind) = &self.behind {
-            behind.let_wait(may);
+        if let Some(external) = &self.external {
+            external.let_wait(may);
         }
     }
 
     /// Waits until no access by messages that was ended takes place any more. The caller is not the
     /// thread that serves the VMM, and holds no view.
     pub fn wait_until_quiet(&self) {
-        let is_quiet = self.behind.as_ref().is_none_or(|behind| behind.is_quiet());
+        let is_quiet = self.external.as_ref().is_none_or(|external| external.is_quiet());
         if !is_quiet {
             self.cut();
         }
@@ -253,7 +253,7 @@ impl DmaTable {
     /// Waits until none of these accesses by messages that were begun before takes place any more.
     /// The caller is not the thread that serves the VMM, and holds no view.
     pub fn wait_for_transfers(&self, of: &Transfers<'_>) {
-        let is_over = self.behind.as_ref().is_none_or(|behind| behind.wait_for_transfers(of));
+        let is_over = self.external.as_ref().is_none_or(|external| external.wait_for_transfers(of));
         if !is_over {
             self.cut();
         }
@@ -271,8 +271,8 @@ impl DmaTable {
         self.publish(&map);
         drop(map);
         self.end_transfers();
-        if let Some(behind) = &self.behind {
-            behind.hang_up();
+        if let Some(external) = &self.external {
+            external.hang_up();
         }
     }
 

@@ -11,15 +11,15 @@
 //! | [`ranges`] | guest addresses: the ranges that a VMM maps, as a tree |
 //! | [`dma`] | the table of an adapter's ranges, and every change to it |
 //! | [`view`] | the ranges during a turn, and every access by guest address |
-//! | [`behind`] | memory without a mapping, which the VMM reads and writes for the adapter |
+//! | [`external`] | memory without a mapping, which the VMM reads and writes for the adapter |
 //! | `transfer` | the bytes that the VMM reads or writes at once |
 //! | [`messages`] | the interface to the VMM for this |
 //! | [`fault`] | errors of mappings and accesses |
 //! | [`uar`] | BAR2: doorbells and device-resident queues |
 
-pub mod behind;
 mod copy;
 pub mod dma;
+pub mod external;
 pub mod fault;
 mod files;
 pub mod mapping;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockReadGuard;
 use vrnic_adapter::host::{Awaited, HandedOver};
 
-use super::behind::Behind;
+use super::external::ExternalMemory;
 use super::fault::{CopyFault, Fault, FaultKind};
 use super::mapping::{Mapping, Order};
 use super::ranges::Ranges;
@@ -38,7 +38,7 @@ pub struct DmaView<'a> {
     /// the same one.
     place: Cell<usize>,
     /// The memory that is reached by messages to the VMM, if the settings allow these.
-    behind: Option<&'a Behind>,
+    external: Option<&'a ExternalMemory>,
     /// The asker for such memory, or zero if the access cannot be tried again.
     asker: Cell<u64>,
     /// The message of the asker.
@@ -50,10 +50,13 @@ pub struct DmaView<'a> {
 }
 
 impl<'a> DmaView<'a> {
-    pub(super) fn new(reach: RwLockReadGuard<'a, Reach>, behind: Option<&'a Behind>) -> Self {
+    pub(super) fn new(
+        reach: RwLockReadGuard<'a, Reach>,
+        external: Option<&'a ExternalMemory>,
+    ) -> Self {
         let (asker, message) = (Cell::new(0), Cell::new(0));
         let (tried, used) = (Cell::new(false), Cell::new(false));
-        Self { reach, place: Cell::new(0), behind, asker, message, tried, used }
+        Self { reach, place: Cell::new(0), external, asker, message, tried, used }
     }
 
     /// Allows access to memory that messages reach, for an asker that tries again.
@@ -70,13 +73,13 @@ impl<'a> DmaView<'a> {
 
     /// Starts to read the bytes of a range that are reached by messages, as far as there is room.
     pub fn announce(&self, addr: u64, len: usize) {
-        let (Some(behind), asker @ 1..) = (self.behind, self.asker.get()) else { return };
+        let (Some(external), asker @ 1..) = (self.external, self.asker.get()) else { return };
         let mut done = 0;
         while done < len {
             let Ok(at) = advance(addr, done) else { return };
             done += match self.gap(at, len - done, Intent::Read) {
                 Some(gap) => {
-                    behind.announce(asker, self.message.get(), at, gap);
+                    external.announce(asker, self.message.get(), at, gap);
                     gap
                 }
                 None => match self.piece(at, len - done, Intent::Read) {
@@ -110,10 +113,10 @@ impl<'a> DmaView<'a> {
                 }
                 Err(fault) => {
                     let asker = self.asker.get();
-                    let behind = self.behind.filter(|_| asker != 0).ok_or(fault)?;
+                    let external = self.external.filter(|_| asker != 0).ok_or(fault)?;
                     let gap = self.gap(at, rest.len(), Intent::Write).ok_or(fault)?;
                     let part = rest.get(..gap).ok_or(fault)?;
-                    if !behind.hand_over(asker, at, part, progress) {
+                    if !external.hand_over(asker, at, part, progress) {
                         self.tried.set(true);
                         return Err(fault);
                     }
@@ -127,24 +130,24 @@ impl<'a> DmaView<'a> {
     /// Returns what a failed access to a range waits for.
     #[must_use]
     pub fn awaited(&self, addr: u64, len: u64) -> Awaited {
-        match (self.behind, self.asker.get()) {
-            (Some(behind), asker @ 1..) => self.awaited_of(behind, asker, addr, len),
+        match (self.external, self.asker.get()) {
+            (Some(external), asker @ 1..) => self.awaited_of(external, asker, addr, len),
             _ => Awaited::Nothing,
         }
     }
 
-    fn awaited_of(&self, behind: &Behind, asker: u64, addr: u64, len: u64) -> Awaited {
+    fn awaited_of(&self, external: &ExternalMemory, asker: u64, addr: u64, len: u64) -> Awaited {
         let (mut done, mut awaited) = (0, Awaited::Nothing);
         while done < len {
             let Some(at) = addr.checked_add(done) else { return Awaited::Failed };
             let left = usize::try_from(len - done).unwrap_or(usize::MAX);
             match self.gap(at, left, Intent::Read).or_else(|| self.gap(at, left, Intent::Write)) {
                 Some(gap) => {
-                    match behind.awaited(asker, at, gap as u64) {
+                    match external.awaited(asker, at, gap as u64) {
                         Awaited::Failed => return Awaited::Failed,
                         Awaited::Soon => awaited = Awaited::Soon,
                         // It found no room for its transfer, and there may be some since.
-                        Awaited::Nothing if self.tried.get() && behind.is_connected() => {
+                        Awaited::Nothing if self.tried.get() && external.is_connected() => {
                             awaited = Awaited::Soon;
                         }
                         Awaited::Nothing => {}
@@ -163,7 +166,7 @@ impl<'a> DmaView<'a> {
     /// Returns whether no byte of a range is reached by messages.
     #[must_use]
     pub fn is_immediate(&self, addr: u64, len: u64) -> bool {
-        if self.behind.is_none() {
+        if self.external.is_none() {
             return true;
         }
         let mut done = 0;
@@ -182,7 +185,7 @@ impl<'a> DmaView<'a> {
     #[inline]
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        self.behind.is_some()
+        self.external.is_some()
     }
 
     /// Ends the accesses since the last call, which belong to one operation that has succeeded.
@@ -196,18 +199,18 @@ impl<'a> DmaView<'a> {
     #[cold]
     fn settle_used(&self) {
         self.used.set(false);
-        if let Some(behind) = self.behind {
-            behind.settle(self.asker.get());
+        if let Some(external) = self.external {
+            external.settle(self.asker.get());
         }
     }
 
     /// Forgets bytes that were read for an earlier message of the asker.
     #[inline]
     pub fn forget(&self) {
-        if let Some(behind) = self.behind
-            && behind.is_used()
+        if let Some(external) = self.external
+            && external.is_used()
         {
-            behind.forget_reads(self.asker.get());
+            external.forget_reads(self.asker.get());
         }
     }
 
@@ -304,11 +307,11 @@ impl<'a> DmaView<'a> {
     #[cold]
     fn read_behind(&self, addr: u64, into: &mut [u8], fault: Fault) -> Result<usize, Fault> {
         let asker = self.asker.get();
-        let behind = self.behind.filter(|_| asker != 0).ok_or(fault)?;
+        let external = self.external.filter(|_| asker != 0).ok_or(fault)?;
         let gap = self.gap(addr, into.len(), Intent::Read).ok_or(fault)?;
         let into = into.get_mut(..gap).ok_or(fault)?;
         self.used.set(true);
-        let read = behind.read(asker, self.message.get(), addr, into);
+        let read = external.read(asker, self.message.get(), addr, into);
         self.tried.set(read.is_none());
         read.ok_or(fault)
     }
@@ -320,10 +323,10 @@ impl<'a> DmaView<'a> {
     #[cold]
     fn write_behind(&self, addr: u64, from: &[u8], fault: Fault) -> Result<usize, Fault> {
         let asker = self.asker.get();
-        let behind = self.behind.filter(|_| asker != 0).ok_or(fault)?;
+        let external = self.external.filter(|_| asker != 0).ok_or(fault)?;
         let gap = self.gap(addr, from.len(), Intent::Write).ok_or(fault)?;
         self.used.set(true);
-        let written = behind.write(asker, addr, from.get(..gap).ok_or(fault)?);
+        let written = external.write(asker, addr, from.get(..gap).ok_or(fault)?);
         self.tried.set(written.is_none());
         written.ok_or(fault)
     }
@@ -341,7 +344,7 @@ impl<'a> DmaView<'a> {
         len: usize,
         fault: CopyFault,
     ) -> Result<usize, CopyFault> {
-        if self.behind.or(to.behind).is_none() {
+        if self.external.or(to.external).is_none() {
             return Err(fault);
         }
         let mut bytes = vec![0; len.min(MAX_PART)];
@@ -416,7 +419,7 @@ impl<'a> DmaView<'a> {
     /// Returns the number of bytes from `addr` on, up to `len`, that are reached by messages, or
     /// `None` if the first one is not.
     fn gap(&self, addr: u64, len: usize, intent: Intent) -> Option<usize> {
-        self.behind.filter(|_| self.reach.bus_master && len > 0)?;
+        self.external.filter(|_| self.reach.bus_master && len > 0)?;
         let last = addr.saturating_add(len as u64 - 1);
         let end = match self.reach.ranges.find(addr, &self.place) {
             Some(entry) => {

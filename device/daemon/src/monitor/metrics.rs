@@ -15,7 +15,7 @@ use super::fault_metrics::Rules;
 use super::port_metrics::Ports;
 use super::resource_metrics::Rows;
 use super::{Watched, resource_view, view};
-use crate::memory::behind::Counts;
+use crate::memory::external::Counts;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -7,7 +7,7 @@ use vrnic_abi::regs::{self, Status};
 use vrnic_control_api::AdapterView;
 
 use crate::hosted::adapter::Adapter;
-use crate::memory::behind::Counts;
+use crate::memory::external::Counts;
 
 /// Returns the state of an adapter.
 pub(super) fn of(adapter: &Adapter) -> AdapterView {
@@ -17,8 +17,8 @@ pub(super) fn of(adapter: &Adapter) -> AdapterView {
         counters.map(|(name, value)| ((*name).to_owned(), value)).collect();
     let mut objects =
         BTreeMap::from(adapter.counts().map(|(kind, count)| (kind.to_owned(), count)));
-    if let Some(behind) = adapter.host().dma.behind() {
-        let counts = behind.counts();
+    if let Some(external) = adapter.host().dma.external() {
+        let counts = external.counts();
         let named = Counts::NAMES.iter().zip(counts.values());
         counters.extend(named.map(|((name, _), value)| ((*name).to_owned(), value)));
         objects.insert("message_transfers".to_owned(), counts.waiting);

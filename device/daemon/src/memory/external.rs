@@ -2,14 +2,14 @@
 //! that the VMM reads and writes for the adapter.
 //!
 //! A worker never waits for the VMM. An access to such memory fails at first, and starts a
-//! [`Transfer`]. A thread of its own (`host/behind_thread.rs`) executes one transfer after the
+//! [`Transfer`]. A thread of its own (`host/external_thread.rs`) executes one transfer after the
 //! other. The access is tried again until its transfer has ended: a read then gets the bytes,
 //! and a write succeeds because the bytes have arrived. When the whole operation has succeeded, its
-//! transfers are removed ([`Behind::settle`]), so bytes are read again for each operation.
+//! transfers are removed ([`ExternalMemory::settle`]), so bytes are read again for each operation.
 //!
 //! For messages in packets, which are much shorter than a transfer, bytes are read before they are
-//! needed ([`Behind::announce`]), and bytes to write are handed over: the writer continues, and
-//! later asks whether all of them have arrived ([`Behind::hand_over`]).
+//! needed ([`ExternalMemory::announce`]), and bytes to write are handed over: the writer continues,
+//! and later asks whether all of them have arrived ([`ExternalMemory::hand_over`]).
 //!
 //! Each transfer belongs to an *asker*: one half of a QP. No other one gets its bytes.
 //!
@@ -57,7 +57,7 @@ const LONGEST: Duration = Duration::from_millis(1);
 
 /// The transfers of an adapter.
 #[derive(Debug, Default)]
-pub struct Behind {
+pub struct ExternalMemory {
     state: Mutex<State>,
     /// Notified when a transfer waits, and when one has ended.
     changed: Condvar,
@@ -98,7 +98,7 @@ struct Running {
     end: Arc<End>,
 }
 
-impl Behind {
+impl ExternalMemory {
     /// Copies bytes out for a message, up to the end of a transfer. Returns their number, or `None`
     /// if they are not there. A transfer has then been started if there was room for one.
     pub(super) fn read(

@@ -5,38 +5,38 @@ use std::sync::Arc;
 
 use vrnic_adapter::log_ratelimit::Limiter;
 
-use crate::memory::behind::Behind;
+use crate::memory::external::ExternalMemory;
 use crate::memory::messages::Unanswered;
 use crate::worker::pool::now;
 
 /// The thread of an adapter. It ends some time after this has been dropped, when the VMM has
 /// answered the last message, or its time is over.
 #[derive(Debug)]
-pub struct BehindThread(Arc<Behind>);
+pub struct ExternalThread(Arc<ExternalMemory>);
 
-impl BehindThread {
+impl ExternalThread {
     /// Starts the thread for the transfers of adapter `name`.
     ///
     /// # Errors
     /// Returns an error if no thread can be started.
-    pub fn start(name: &str, behind: &Arc<Behind>) -> io::Result<Self> {
-        let (name, shared) = (name.to_owned(), Arc::clone(behind));
+    pub fn start(name: &str, external: &Arc<ExternalMemory>) -> io::Result<Self> {
+        let (name, shared) = (name.to_owned(), Arc::clone(external));
         std::thread::Builder::new()
             .name(format!("dma-{name}"))
             .spawn(move || run(&name, &shared))?;
-        Ok(Self(Arc::clone(behind)))
+        Ok(Self(Arc::clone(external)))
     }
 }
 
-impl Drop for BehindThread {
+impl Drop for ExternalThread {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
-fn run(name: &str, behind: &Behind) {
+fn run(name: &str, external: &ExternalMemory) {
     let limiter = Limiter::default();
-    while let Some(job) = behind.next() {
+    while let Some(job) = external.next() {
         let result = job.run();
         if let Err(why) = result.as_ref()
             && *why != Unanswered::Ended
@@ -45,6 +45,6 @@ fn run(name: &str, behind: &Behind) {
                 tracing::warn!(function = name, "memory cannot be accessed by messages: {why}");
             });
         }
-        behind.finish(&job, result);
+        external.finish(&job, result);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use vrnic_abi::GuestAddr;
 use vrnic_adapter::host::Transfers;
 
-use super::{Behind, MAX_TRANSFER, State};
+use super::{ExternalMemory, MAX_TRANSFER, State};
 use crate::memory::transfer::{Span, Transfer};
 
 /// Time after which bytes that were handed over, and wait, are given up for a command that waits
@@ -24,7 +24,7 @@ pub(super) struct Known {
     pub(super) span: Span,
 }
 
-impl Behind {
+impl ExternalMemory {
     /// Waits until nothing that was ended takes place any more. Returns false if the VMM has not
     /// answered in time, so that a write may still take place.
     #[must_use]
