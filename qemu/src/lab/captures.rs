@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 use crate::fleet::Fleet;
-use crate::lab::kept::make_folder_of;
+use crate::lab::artifacts::make_folder_of;
 use crate::process::Killed;
 
 /// Time in which a capture must begin, and in which it must end.

@@ -11,12 +11,12 @@
 //! | `answers` | outstanding READs and atomics |
 //! | [`responder`] | READs and atomics of the peer |
 //! | [`receive`] | received messages |
-//! | [`ahead`] | segments that were placed out of order |
+//! | [`early_segments`] | segments that were placed out of order |
 //! | [`terminate`] | the causes of refusals, and the outcomes of causes |
 
-pub mod ahead;
 mod answers;
 pub mod completion;
+pub mod early_segments;
 pub mod log;
 pub mod memory;
 mod pool;

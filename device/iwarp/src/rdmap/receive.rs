@@ -1,6 +1,6 @@
 //! Processing of received messages, in the order of the stream: numbers, offsets and placement.
 
-use super::ahead::{Header, Payload, Placed};
+use super::early_segments::{Header, Payload, Placed};
 use super::memory::{Destination, Early, Ended, Inbound, Memory, Operation, Refused};
 use super::requester::{Mistake, Requester};
 use super::responder::Responder;

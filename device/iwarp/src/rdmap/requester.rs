@@ -10,9 +10,9 @@
 
 use std::collections::VecDeque;
 
-use super::ahead::Payload;
 use super::answers::Answers;
 use super::completion::{Mark, SendState, Tracker};
+use super::early_segments::Payload;
 use super::memory::Memory;
 use super::terminate;
 use super::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Work, WorkRequest};

@@ -14,7 +14,7 @@ use super::Stream;
 use super::close::{Happening, State};
 use super::inbound::Taken;
 use crate::mpa::deframer::Ahead;
-use crate::rdmap::ahead::Placed;
+use crate::rdmap::early_segments::Placed;
 use crate::rdmap::memory::Memory;
 use crate::rdmap::receive::Ends;
 use crate::tcp::{Offered, StreamPos, Then};

@@ -7,7 +7,7 @@ use crate::mpa::deframer::{Deframer, Found};
 use crate::mpa::framer::Form;
 use crate::mpa::markers::Markers;
 use crate::mpa::start::{self, Failure};
-use crate::rdmap::ahead::{Placed, Table};
+use crate::rdmap::early_segments::{Placed, Table};
 use crate::rdmap::memory::Memory;
 use crate::rdmap::receive::{Ends, Step};
 use crate::tcp::{Delivered, Delivery, Offered, Sink, StreamPos, Then};

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `ahead` | early octets, which the test offers itself |
+//! | `early_segments` | early octets, which the test offers itself |
 //! | `closing` | the ends of connections |
 //! | `hostile` | random octets in each state |
 //! | `host` | an end: a stream and its memory |
@@ -15,8 +15,8 @@
 //! | `refusals` | messages that are refused |
 //! | `transfers` | messages of all kinds |
 
-mod ahead;
 mod closing;
+mod early_segments;
 mod holes;
 mod host;
 mod hostile;

@@ -1,6 +1,6 @@
 //! The caller's tasks for packets, and their results.
 
-use super::held::Slot;
+use super::early_packets::Slot;
 use crate::wire::headers::{AtomicEth, Feth, Imm, Reth};
 use crate::wire::numbers::Srqn;
 use crate::wire::syndrome::RnrTimer;

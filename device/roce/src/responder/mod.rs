@@ -14,14 +14,14 @@
 //! | [`arrival`] | tasks of the caller, and their results |
 //! | `message` | the order of the packets of a message, and their lengths |
 //! | `resources` | READs and atomics that may have to be answered again |
-//! | `held` | packets that wait for a missing packet |
+//! | `early_packets` | packets that wait for a missing packet |
 //! | `duplicates` | requests that were executed before |
 //! | [`replies`] | answers, in the order of the requests |
 //! | [`unreliable`] | the receiving half of an unreliable connection |
 
 pub mod arrival;
 mod duplicates;
-mod held;
+mod early_packets;
 mod message;
 pub mod replies;
 mod resources;
@@ -32,8 +32,8 @@ pub mod unreliable;
 use std::mem;
 
 pub use self::arrival::{Arrival, Arriving, Step, Verdict};
-use self::held::Held;
-pub use self::held::Slot;
+use self::early_packets::EarlyPackets;
+pub use self::early_packets::Slot;
 use self::message::{Accepted, Message, Numbers};
 pub use self::replies::{ReadSegment, Reply};
 use self::resources::{Resource, Resources};
@@ -121,7 +121,7 @@ pub struct Responder {
     message: Message,
     pending: Option<Pending>,
     waiting: Waiting,
-    held: Held,
+    held: EarlyPackets,
     /// True if the next packet to process is a held one.
     from_held: bool,
     /// True if the responder acknowledges held packets that request an acknowledgement.
@@ -149,7 +149,7 @@ impl Responder {
     /// Creates a responder. It allocates memory for READs and atomics when they arrive.
     #[must_use]
     pub fn new(mut config: Config) -> Self {
-        config.hold = config.hold.min(held::HELD_MAX);
+        config.hold = config.hold.min(early_packets::HELD_MAX);
         Self {
             expected: config.first_psn,
             msn: Msn::default(),
@@ -157,7 +157,7 @@ impl Responder {
             message: Message::None,
             pending: None,
             waiting: Waiting::No,
-            held: Held::default(),
+            held: EarlyPackets::default(),
             from_held: false,
             acks_held: true,
             resources: Resources::new(usize::from(config.max_dest_rd_atomic)),
@@ -280,7 +280,7 @@ impl Responder {
                 let syndrome = Syndrome::NotReady(timer);
                 self.refusal = Some((self.expected, syndrome));
                 self.waiting = Waiting::NotReady;
-                self.held = Held::default();
+                self.held = EarlyPackets::default();
                 return None;
             }
             Verdict::Invalid => Nak::InvalidRequest,
@@ -325,7 +325,7 @@ impl Responder {
         self.counters.refusals += 1;
         self.refusal = Some((psn, Syndrome::Nak(nak)));
         self.failed = true;
-        self.held = Held::default();
+        self.held = EarlyPackets::default();
     }
 
     /// Refuses the first request that was not answered, because this side has ended the connection.

@@ -40,9 +40,9 @@ impl Slot {
 
 /// The slots in use. They belong to sequence numbers after the expected number.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held([u64; WORDS]);
+pub(super) struct EarlyPackets([u64; WORDS]);
 
-impl Held {
+impl EarlyPackets {
     /// Returns a slot for a packet that is at most [`HELD_MAX`] ahead, or `None` if the packet is
     /// already held.
     pub(super) fn hold(&mut self, psn: Psn) -> Option<Slot> {
