@@ -15,30 +15,24 @@ use kernel::{
     dma::Coherent,
     ffi::c_void,
     io::Io,
-    new_mutex,
-    pci,
+    new_mutex, pci,
     prelude::*,
     sync::{Arc, Mutex},
     time::hrtimer::ArcHrTimerHandle,
 };
 
 use crate::{
+    adapter_memory::{self, AdapterMemory},
     comp_vectors::{Handlers, cpuhp::Following},
     debugfs::{DebugFiles, DirectLists, Tree, query::Inspector},
     events::{self, AsyncHandler},
     health::Health,
     hw::{
-        admin::Admin,
-        eq::EventQueue,
-        irq::Interrupts,
-        p2p::PeerMemory,
-        pci::start_dma,
-        regs::Registers,
-        uar::Doorbells,
+        admin::Admin, eq::EventQueue, irq::Interrupts, p2p::PeerMemory, pci::start_dma,
+        regs::Registers, uar::Doorbells,
     },
     listeners::Listeners,
     module_parameters,
-    offered::{self, Offered},
     paging::Paging,
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
@@ -52,7 +46,6 @@ use crate::{
     },
     workqueue::OwnQueue,
 };
-
 
 /// A running adapter.
 pub(crate) struct Adapter<'a> {
@@ -72,7 +65,7 @@ pub(crate) struct Adapter<'a> {
     regs: Arc<Registers>,
     caps: DeviceCaps,
     protocol: Protocol,
-    offered: Offered,
+    memory: AdapterMemory,
     /// The blocks of the window.
     blocks: Option<PeerMemory>,
     pdev: &'a pci::Device<device::Bound>,
@@ -134,10 +127,10 @@ impl<'a> Enabled<'a> {
 
 impl<'a> Adapter<'a> {
     /// Brings the adapter up. The PCI device must be enabled, with a 64-bit DMA mask. The kernel
-    /// has page structs for `offered`.
+    /// has page structs for `memory`.
     pub(crate) fn new(
         pdev: &'a pci::Device<device::Bound>,
-        offered: Offered,
+        memory: AdapterMemory,
         after_death: AfterDeath,
     ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
@@ -150,14 +143,19 @@ impl<'a> Adapter<'a> {
 
         let caps = query(device, &liveness)?;
         let protocol = protocol(&caps)?;
-        let handlers =
-            events::completion_handlers(device, &liveness, &mut interrupts, &doorbells, &listeners)?;
+        let handlers = events::completion_handlers(
+            device,
+            &liveness,
+            &mut interrupts,
+            &doorbells,
+            &listeners,
+        )?;
         let paging = (caps.has(DeviceFeatures::PAGED) && paged_umem::is_available())
             .then(|| Paging::new(device, pages))
             .transpose()?;
         let inspector = Inspector::new(device, liveness.clone())?;
         let ranges = Ranges::new()?;
-        let blocks = offered::set_window(pdev, &liveness)?;
+        let blocks = adapter_memory::set_window(pdev, &liveness)?;
         let tree = Tree::new(handlers.clone(), listeners.clone());
         let lists = DirectLists { ranges: ranges.clone(), liveness: liveness.clone() };
         let mut files = DebugFiles::new(device, tree, admin, lists, &inspector)?;
@@ -175,12 +173,12 @@ impl<'a> Adapter<'a> {
             handlers,
             listeners,
             ranges,
-            quotas: Quotas::new(offered.of_programs(blocks.as_ref()))?,
+            quotas: Quotas::new(memory.of_programs(blocks.as_ref()))?,
             doorbells,
             regs,
             caps,
             protocol,
-            offered,
+            memory,
             blocks,
             pdev,
             held: KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Adapter::held"), GFP_KERNEL)?,
@@ -345,7 +343,7 @@ impl<'a> Adapter<'a> {
     ///
     /// `EOPNOTSUPP` if the kernel has not accepted the window.
     pub(crate) fn range_page(&self, range: RangeNumber) -> Result<*mut c_void> {
-        let window = self.offered.window.as_ref().ok_or(EOPNOTSUPP)?;
+        let window = self.memory.window.as_ref().ok_or(EOPNOTSUPP)?;
         if range.get() >= RANGES {
             return Err(EINVAL);
         }

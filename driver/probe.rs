@@ -16,12 +16,12 @@ use kernel::{
 };
 
 use crate::{
+    adapter_memory::AdapterMemory,
     hw::{
         p2p::{self, PeerMemory},
         pci::Enabled,
         regs::Registers,
     },
-    offered::Offered,
     recovery::Recovery,
 };
 
@@ -81,7 +81,7 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
     let window = take_window(pdev)?;
-    let peer_memory = Offered { device_memory: offer_device_memory(pdev)?, window };
+    let peer_memory = AdapterMemory { device_memory: offer_device_memory(pdev)?, window };
     // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.
     let recovery = unsafe { Recovery::start(pdev, peer_memory) }?;
     Ok(Bond { recovery, _enabled: enabled })

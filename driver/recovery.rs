@@ -25,11 +25,11 @@ use kernel::{
 
 use crate::{
     adapter::Adapter,
+    adapter_memory::AdapterMemory,
     hw::pci::DeviceLock,
     iwarp::{Connections, Ending},
     listeners::Listeners,
     methods,
-    offered::Offered,
     pairing::{Follow, Neighbours, PORT, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::{
@@ -170,7 +170,7 @@ struct State {
 #[pin_data]
 pub(crate) struct Recovery {
     pdev: &'static pci::Device<Bound>,
-    offered: Offered,
+    memory: AdapterMemory,
     queue: Arc<OwnQueue>,
     quiescing: Arc<OwnQueue>,
     ended: Atomic<bool>,
@@ -194,7 +194,7 @@ impl_has_delayed_work! {
 
 impl Recovery {
     /// Brings the adapter up for the first time. The PCI device is enabled, with a 64-bit DMA mask,
-    /// and the kernel has page structs for `offered`.
+    /// and the kernel has page structs for `memory`.
     ///
     /// # Errors
     ///
@@ -203,7 +203,10 @@ impl Recovery {
     /// # Safety
     ///
     /// [`Recovery::end`] must be called before the driver is unbound from the device.
-    pub(crate) unsafe fn start(pdev: &pci::Device<Bound>, offered: Offered) -> Result<Arc<Self>> {
+    pub(crate) unsafe fn start(
+        pdev: &pci::Device<Bound>,
+        memory: AdapterMemory,
+    ) -> Result<Arc<Self>> {
         // SAFETY: the caller promises that the device is bound, and so alive, as long as this
         // reference is used: `end` drops the registration and waits for the work.
         let pdev: &'static pci::Device<Bound> = unsafe { &*core::ptr::from_ref(pdev) };
@@ -212,7 +215,7 @@ impl Recovery {
         let this = Arc::pin_init(
             pin_init!(Self {
                 pdev,
-                offered,
+                memory,
                 queue,
                 quiescing,
                 ended: Atomic::new(false),
@@ -245,7 +248,7 @@ impl Recovery {
 
     fn bring_up(self: &Arc<Self>) -> Result<Up> {
         let after_death = AfterDeath { queue: self.quiescing.clone(), restart: self.clone() };
-        let adapter = Adapter::new(self.pdev, self.offered.clone(), after_death)?;
+        let adapter = Adapter::new(self.pdev, self.memory.clone(), after_death)?;
         let (mac, port, protocol) = (adapter.mac(), adapter.port(), adapter.protocol());
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
         let adapter = Arc::new(adapter, GFP_KERNEL)?;

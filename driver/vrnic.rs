@@ -21,7 +21,7 @@
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
-//! | [`offered`] | memory of the adapter with page structs: the window, device memory |
+//! | [`adapter_memory`] | memory of the adapter with page structs: the window, device memory |
 //! | [`quota`] | limits of the address ranges and the device memory of contexts and users |
 //! | [`direct_work`] | the work requests of `direct.h` |
 //! | [`methods`] | methods for the provider that the core does not have |
@@ -38,6 +38,7 @@ use kernel::{driver, prelude::*};
 use crate::{comp_vectors::cpuhp::Hotplug, rdma::fault::FaultQueues};
 
 mod adapter;
+mod adapter_memory;
 mod bindings;
 mod comp_vectors;
 mod debugfs;
@@ -49,7 +50,6 @@ mod hw;
 mod iwarp;
 mod listeners;
 mod methods;
-mod offered;
 mod paging;
 mod pairing;
 mod port_link;

@@ -29,9 +29,9 @@ use self::responder::{Offered, Requesting};
 use super::{
     Connections, Observer,
     commands::{Opening, Wishes},
+    connection::Connection,
     socket::{Progress, Snapshot, Socket, Watch},
     start,
-    taken::Taken,
 };
 use crate::rdma::{
     iwcm::{CmId, ConnParam, ConnRequest, Connects, Refused},
@@ -84,7 +84,7 @@ enum State {
     /// The socket connects.
     Connecting(Connecting),
     /// The adapter has taken the connection over.
-    Taken(Taken<Endpoint>),
+    Taken(Connection<Endpoint>),
 }
 
 /// A connection that is being made.
@@ -272,7 +272,7 @@ impl Endpoint {
         }
         if let State::Connecting(connecting) = core::mem::replace(state, State::Idle) {
             let Connecting { socket, netdev, id, wishes } = connecting;
-            let taken = Taken::initiated(wishes.qpn, netdev, socket, snapshot, id, names);
+            let taken = Connection::initiated(wishes.qpn, netdev, socket, snapshot, id, names);
             *state = State::Taken(taken);
         }
         Ok(())
@@ -342,7 +342,7 @@ impl Endpoint {
     }
 
     /// Queries the state of the connection in the adapter, and reports changes to the owner.
-    fn ask(self: &Arc<Self>, taken: &mut Taken<Self>) -> Result {
+    fn ask(self: &Arc<Self>, taken: &mut Connection<Self>) -> Result {
         let commands = &self.connections.commands;
         if !taken.has_ended() && taken.was_touched() {
             taken.take_rejection()?;
@@ -362,7 +362,7 @@ impl Endpoint {
 
     /// Ends a connection whose state cannot be reported to its owner: the QP must not stay
     /// connected when the owner is notified that the connection has ended.
-    fn abandon_taken(&self, taken: &mut Taken<Self>, error: Error) {
+    fn abandon_taken(&self, taken: &mut Connection<Self>, error: Error) {
         // After the last event, another QP may have the number.
         if taken.has_ended() {
             return;

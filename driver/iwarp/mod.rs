@@ -6,7 +6,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`endpoint`] | one end of a connection, from the socket to the last event |
-//! | [`taken`] | a connection that the adapter has; the events that must still be reported to its owner |
+//! | [`connection`] | a connection that the adapter has; the events that must still be reported to its owner |
 //! | [`listener`] | listeners, and the connections that they accept |
 //! | [`socket`] | TCP sockets of the kernel, from which connections are taken over |
 //! | [`start`] | the start frames that pass through a socket |
@@ -21,12 +21,12 @@
 //! a socket. No lock is taken while a table of endpoints is locked.
 
 mod commands;
+mod connection;
 mod endpoint;
 mod listener;
 mod owner;
 mod socket;
 mod start;
-mod taken;
 
 pub(crate) use self::{
     commands::Start,

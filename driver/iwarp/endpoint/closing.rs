@@ -12,7 +12,7 @@ use kernel::{
 };
 
 use super::{Endpoint, State};
-use crate::iwarp::{Observer, taken::Taken};
+use crate::iwarp::{Observer, connection::Connection};
 
 /// The time that a connection with messages has to be closed. The adapter gives up before, unless
 /// it hangs itself.
@@ -101,7 +101,7 @@ impl Endpoint {
         closed
     }
 
-    fn limit(self: &Arc<Self>, taken: &mut Taken<Self>, limit: Delta) {
+    fn limit(self: &Arc<Self>, taken: &mut Connection<Self>, limit: Delta) {
         if taken.limit.is_none() {
             self.late.store(false, Release);
             taken.limit = Some(self.clone().start(limit));
@@ -112,7 +112,7 @@ impl Endpoint {
     /// Returns true if the state may be another one then.
     pub(super) fn press(
         self: &Arc<Self>,
-        taken: &mut Taken<Self>,
+        taken: &mut Connection<Self>,
         status: &ConnectionStatus,
     ) -> Result<bool> {
         if taken.saw(status) {

@@ -17,9 +17,9 @@ use super::{Acceptor, Endpoint, State};
 use crate::{
     iwarp::{
         commands::Wishes,
+        connection::Connection,
         socket::{Accepted, Snapshot, Socket},
         start::Request,
-        taken::Taken,
     },
     rdma::{
         iwcm::{Accepts, Address, CmId, ConnParam, ConnRequest, Offer, Refused},
@@ -91,7 +91,7 @@ impl Endpoint {
             Ok(admitted) => admitted,
             Err(error) => return Err(Refused { id, error }),
         };
-        *state = State::Taken(Taken::accepted(qpn, netdev.clone(), socket, snapshot, id));
+        *state = State::Taken(Connection::accepted(qpn, netdev.clone(), socket, snapshot, id));
         drop(state);
         self.enqueue();
         Ok(())

@@ -8,8 +8,8 @@ use super::{Endpoint, State};
 use crate::{
     iwarp::{
         commands::Start,
+        connection::Connection,
         socket::{Lender, Snapshot, Socket},
-        taken::Taken,
     },
     rdma::netdev::NetdevRef,
 };
@@ -41,7 +41,7 @@ impl Endpoint {
             }
             result => result,
         }?;
-        *state = State::Taken(Taken::stream(qpn, netdev, socket, snapshot));
+        *state = State::Taken(Connection::stream(qpn, netdev, socket, snapshot));
         drop(state);
         self.enqueue();
         Ok(())

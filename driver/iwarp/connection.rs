@@ -40,7 +40,7 @@ enum Owes {
 
 /// A connection that the adapter has taken over. The socket holds its addresses until the adapter
 /// no longer expects frames of the connection. A `W` is notified of changes of the socket.
-pub(super) struct Taken<W: Watch + HasHrTimer<W>> {
+pub(super) struct Connection<W: Watch + HasHrTimer<W>> {
     pub(super) qpn: Qpn,
     socket: Option<Socket<W>>,
     /// The network device of the connection, until the owner has got the last event.
@@ -57,7 +57,7 @@ pub(super) struct Taken<W: Watch + HasHrTimer<W>> {
     seen: (u8, u8, u16),
 }
 
-impl<W: Watch + HasHrTimer<W>> Taken<W> {
+impl<W: Watch + HasHrTimer<W>> Connection<W> {
     /// Returns a connection that this end has initiated. The reply must still be reported to its
     /// owner.
     pub(super) fn initiated(

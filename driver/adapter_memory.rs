@@ -10,16 +10,16 @@ use kernel::{device::Bound, pci, prelude::*, sync::Arc};
 
 use crate::{hw::p2p::PeerMemory, quiesce::Liveness};
 
-/// This memory.
+/// Memory of an adapter for which the kernel has page structs.
 #[derive(Clone)]
-pub(crate) struct Offered {
+pub(crate) struct AdapterMemory {
     /// Bytes of device memory that the kernel can allocate.
     pub(crate) device_memory: u64,
     /// The window of direct transfers, if the kernel has accepted it.
     pub(crate) window: Option<Arc<PeerMemory>>,
 }
 
-impl Offered {
+impl AdapterMemory {
     /// Returns the bytes of device memory that programs can use, used or not: `blocks` are the
     /// adapter's.
     pub(crate) fn of_programs(&self, blocks: Option<&PeerMemory>) -> u64 {
