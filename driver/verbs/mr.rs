@@ -87,7 +87,7 @@ impl Mr {
         Ok(new)
     }
 
-    /// Returns the key before a change and the rights behind it, if the memory allows the change.
+    /// Returns the key before a change and the rights after it, if the memory allows the change.
     fn begin_change(&self, change: &RegionChange<'_, Verbs>) -> Result<(Key, u32)> {
         let state = self.state.lock();
         let access = match change.access {

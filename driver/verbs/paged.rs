@@ -369,7 +369,7 @@ impl WorkItem for Region {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // The lock is given up behind each request, so that the region can be removed.
+        // The lock is given up after each request, so that the region can be removed.
         for _ in 0..TURN {
             let mut guard = this.state.lock();
             let Some(state) = &mut *guard else { return };

@@ -194,7 +194,7 @@ impl<O: Origin> Qp<O> {
     }
 
     /// Posts the registration of a region, which has a new key from then on, with `access` (`enum
-    /// ib_access_flags`). With `message`, also posts a SEND of this message behind the
+    /// ib_access_flags`). With `message`, also posts a SEND of this message after the
     /// registration, and `request` becomes the request of the SEND. The registration itself then
     /// completes only if it fails, and in that case the SEND is flushed.
     ///

@@ -165,7 +165,7 @@ pub(super) enum Wr {
 }
 
 impl Wr {
-    /// Returns the registration of a region, with `next` posted behind it.
+    /// Returns the registration of a region, with `next` posted after it.
     pub(super) fn reg(
         cqe: *mut bindings::ib_cqe,
         mr: *mut bindings::ib_mr,
@@ -173,7 +173,7 @@ impl Wr {
         access: u32,
         next: Option<&Wr>,
     ) -> Result<Self> {
-        // With one behind it, that completes for both.
+        // With one after it, that completes for both.
         let flags = if next.is_some() { 0 } else { SIGNALED };
         let mut wr = head(cqe, &mut [], flags, bindings::ib_wr_opcode_IB_WR_REG_MR, 0)?;
         wr.next = next.map_or(ptr::null_mut(), |next| next.as_raw().cast_mut());

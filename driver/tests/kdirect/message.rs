@@ -26,7 +26,7 @@ pub(crate) struct Ask {
     pub(crate) reserved: U32,
 }
 
-/// The server answers; the answer is posted behind the transfers, and leaves when they are done.
+/// The server answers; the answer is posted after the transfers, and leaves when they are done.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Answer {

@@ -20,7 +20,7 @@ use crate::kclient::{
 pub(crate) const LENGTH: usize = bindings::VRNIC_RANGE_LEN as usize;
 /// The time between two looks at a range.
 const POLL_INTERVAL: Delta = Delta::from_micros(100);
-/// The longest time from the end of a READ to the beginning of the TRANSFER behind it.
+/// The longest time from the end of a READ to the beginning of the TRANSFER after it.
 const TIMEOUT: Delta = Delta::from_secs(5);
 
 /// The event that ends a transfer.
@@ -158,7 +158,7 @@ impl<'a> Ranges<'a> {
     }
 
     /// Waits until the controller may read what a READ has brought. The READ has ended, so the
-    /// TRANSFER behind it has begun, or is about to; a mark may come before its AWAIT has begun.
+    /// TRANSFER after it has begun, or is about to; a mark may come before its AWAIT has begun.
     /// Returns false if the transfer has failed.
     pub(crate) fn wait_open(&self, nth: usize) -> Result<bool> {
         let End { number, mark } = *self.ends.get(nth).ok_or(EINVAL)?;

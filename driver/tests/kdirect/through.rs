@@ -13,20 +13,20 @@ use crate::{
 
 impl Desk<'_> {
     /// Gives the peer blocks of the disk: WRITEs that wait for the bytes that the controller
-    /// stores, the answer behind them, and then TRANSFERs, which give the blocks back.
+    /// stores, the answer after them, and then TRANSFERs, which give the blocks back.
     pub(crate) fn give_through(&mut self, ask: &Ask, length: usize) -> Result {
         let count = self.post_rdma(ask, length, true)?;
         self.post_answer()?;
         self.post_transfers(ask, count)?;
         let moved = self.use_disk_through(ask, length, self.ranges.first(count));
         self.end_unless_moved(moved, "read")?;
-        // If a WRITE fails, the TRANSFERs behind it are flushed. So the WRITEs are looked at first.
+        // If a WRITE fails, the TRANSFERs after it are flushed. So the WRITEs are looked at first.
         self.rdma_succeeds(count)?;
         self.transfers_succeed(count)
     }
 
     /// Takes blocks from the peer: READs, TRANSFERs, which end when the controller has read all
-    /// bytes, and the answer behind them.
+    /// bytes, and the answer after them.
     pub(crate) fn take_through(&mut self, ask: &Ask, length: usize) -> Result {
         let count = self.post_rdma(ask, length, false)?;
         self.post_transfers(ask, count)?;

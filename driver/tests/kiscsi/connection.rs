@@ -184,7 +184,7 @@ impl Connection {
     }
 
     /// Stops sending, because the command of a place was refused. Its number, and those of the
-    /// commands behind it, are free again.
+    /// commands after it, are free again.
     fn stop_behind(&self, index: usize) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.get(index) else { return };
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Goes on behind a command that was refused, when nothing is posted that is to be flushed.
+    /// Continues after a command that was refused, when nothing is posted that is to be flushed.
     ///
     /// # Errors
     ///

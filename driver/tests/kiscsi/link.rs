@@ -243,7 +243,7 @@ impl Link {
         to_result(unsafe { ib::kclient_post_send(self.qp.as_ptr(), &wr) })
     }
 
-    /// Lets the send queue go on behind a command that was refused.
+    /// Lets the send queue continue after a command that was refused.
     pub(crate) fn resume(&self) -> Result {
         // SAFETY: a plain C struct of numbers, for which zero is valid.
         let mut attr: ib::ib_qp_attr = unsafe { mem::zeroed() };

@@ -16,7 +16,7 @@ use crate::{
 const MAX_ROUNDS: usize = 8;
 /// Bytes of the text of a request or a response, at most.
 const MAX_TEXT: usize = 8192;
-/// The stage of operational parameters, and the one behind the login, as flags.
+/// The stage of operational parameters, and the one after the login, as flags.
 const OPERATIONAL: u8 = 1 << 2;
 const FULL: u8 = 3;
 /// `MaxRecvDataSegmentLength` of this end.

@@ -27,7 +27,7 @@ pub(crate) mod response {
     pub(crate) const ASYNC: u8 = 0x32;
 }
 
-/// The bit of requests and responses without another PDU behind them.
+/// The bit of requests and responses without another PDU after them.
 pub(crate) const FINAL: u8 = 0x80;
 /// The bit of a Data-In with status.
 pub(crate) const WITH_STATUS: u8 = 0x01;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A holding completion queue that is full: its completions and the messages behind them wait, and
+//! A holding completion queue that is full: its completions and the messages after them wait, and
 //! follow in order when they are taken.
 
 use kernel::{
