@@ -156,7 +156,7 @@ impl Requester {
     }
 
     /// Handles progress: resets retry counters and the timer, and settles entries that were
-    /// acknowledged behind a READ that has been answered now.
+    /// acknowledged after a READ that has been answered now.
     fn progressed(&mut self, now: Nanos) {
         let behind = self.executed.since(self.oldest) > self.high.since(self.oldest);
         if behind {

@@ -1,6 +1,6 @@
 //! Selective retransmission of lost packets without a change of the protocol: hold and leap.
 //!
-//! A peer may drop packets behind a missing packet, or hold them. The answer to the missing packet
+//! A peer may drop packets after a missing packet, or hold them. The answer to the missing packet
 //! shows what the peer does: a peer that holds packets acknowledges more than the missing packet.
 //! At the first loss of a connection, the requester therefore sends only the missing packet again,
 //! which takes one round trip, and records the peer's behaviour. To a peer that holds packets, it
@@ -28,7 +28,7 @@ pub enum Recovery {
     Leap,
 }
 
-/// The peer's treatment of packets behind a missing one.
+/// The peer's treatment of packets after a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Peer {
     #[default]
@@ -48,7 +48,7 @@ const SINGLE_HOLES: u8 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
     peer: Peer,
-    /// The missing packet that was sent again without the packets behind it, until its answer
+    /// The missing packet that was sent again without the packets after it, until its answer
     /// arrives.
     asked: Option<Psn>,
     /// True if only the packet at the cursor is sent again. After that, the cursor moves behind all
@@ -94,13 +94,13 @@ impl Repair {
 }
 
 impl Requester {
-    /// Handles a packet that is missing at the peer: sends it again, without the packets behind it
+    /// Handles a packet that is missing at the peer: sends it again, without the packets after it
     /// if the peer may have held them.
     pub(super) fn repair(&mut self) {
         if !self.restart() || self.config.recovery == Recovery::GoBackN {
             return;
         }
-        // The answer to a READ does not show whether packets behind it were held.
+        // The answer to a READ does not show whether packets after it were held.
         let shows = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| !entry.has_answer());
         if self.repair.peer == Peer::Keeps || (self.repair.peer == Peer::Unknown && shows) {
             self.repair.single = true;
@@ -120,8 +120,8 @@ impl Requester {
         }
     }
 
-    /// Finds out from an answer whether the peer has held the packets behind the missing packet.
-    /// `further` is true if the answer is for a packet behind all packets that it acknowledges: the
+    /// Finds out from an answer whether the peer has held the packets after the missing packet.
+    /// `further` is true if the answer is for a packet after all packets that it acknowledges: the
     /// peer cannot answer a packet that it has dropped.
     pub(super) fn learn(&mut self, further: bool) {
         let Some(asked) = self.repair.asked.filter(|asked| asked.is_before(self.oldest)) else {

@@ -174,7 +174,7 @@ impl Resources {
         }
     }
 
-    /// Returns whether a request behind `psn` has an answer of its own.
+    /// Returns whether a request after `psn` has an answer of its own.
     pub(super) fn has_behind(&self, psn: Psn) -> bool {
         self.entries.back().is_some_and(|resource| psn.is_before(resource.span.last()))
     }

@@ -220,7 +220,7 @@ fn a_receive_that_comes_late_is_waited_for() {
     assert_eq!(pair.hosts[1].received.len(), 2);
     let counters = pair.hosts[0].requester.counters();
     assert!((1..=6).contains(&counters.not_ready), "{counters:?}");
-    // The packets behind the refused packet were dropped without an answer.
+    // The packets after the refused packet were dropped without an answer.
     let responder = pair.hosts[1].responder().counters();
     assert!(responder.discards.of(Discard::BehindNotReady) > 0);
     assert_eq!(responder.sequence_naks, 0);

@@ -4,7 +4,7 @@
 //! - Each request for an acknowledgement is answered separately.
 //! - A duplicate SEND or WRITE is always acknowledged, with a number that advances with SENDs,
 //!   WRITEs and atomics but not with READs, and that is not set before the first of them.
-//! - Packets behind a packet that found no receive are answered with a sequence NAK, too.
+//! - Packets after a packet that found no receive are answered with a sequence NAK, too.
 //! - A READ that is requested again from its middle is answered with MIDDLE and LAST. It is never
 //!   answered again from before that place.
 

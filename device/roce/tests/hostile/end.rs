@@ -207,7 +207,7 @@ impl End {
         self.completed == self.posted.len()
     }
 
-    /// Receives a request, and the requests that were held behind it.
+    /// Receives a request, and the requests that were held after it.
     pub(crate) fn request(&mut self, shape: &Shape, choices: &mut Choices<'_>) {
         let mut next = Some(*shape);
         while let Some(shape) = next {

@@ -9,7 +9,7 @@
 //! | all packets from the oldest on are sent again; a message goes on in its middle | rxe_req.c:37 |
 //! | packets that wait to be sent again ignore their acknowledgements | rxe_comp.c:153 |
 //! | answers ahead of a READ's next one are dropped | rxe_comp.c:211 |
-//! | any answer that is behind a READ or atomic makes it send again | rxe_comp.c:184 |
+//! | any answer that is after a READ or atomic makes it send again | rxe_comp.c:184 |
 //! | an old acknowledgement within a READ's answer loses the place of that answer | rxe_comp.c:205 |
 //! | new packets follow while the responder is not ready | rxe_comp.c:802, rxe_req.c:695 |
 //! | one retransmission until there is progress, unless the timer has run out | rxe_comp.c:770 |
