@@ -70,7 +70,7 @@ impl Sender {
                 self.delivered(ack, &record, &mut news);
             }
         }
-        // Segments behind a retransmitted one were delayed by it, so they are no measurement.
+        // Segments after a retransmitted one were delayed by it, so they are no measurement.
         news.trip = news.trip.filter(|_| !resent);
         if self.sack {
             self.selective(ack, &mut news);
@@ -155,7 +155,7 @@ impl Sender {
                 self.records.set(0, Fate::Lost);
             }
         } else if advanced && fast {
-            // The acknowledgement covers the retransmitted segment and others behind it.
+            // The acknowledgement covers the retransmitted segment and others after it.
             self.repeated = self.repeated.saturating_sub(news.records.saturating_sub(1));
             let head =
                 self.records.first().filter(|head| head.fate == Fate::Flying && !head.resent);

@@ -194,7 +194,7 @@ impl Sender {
     }
 
     /// Sends the first segment again in a recovery in which nothing has arrived for a while: the
-    /// retransmission was lost with nothing behind it, or the acknowledgement was. A receiver that
+    /// retransmission was lost with nothing after it, or the acknowledgement was. A receiver that
     /// acknowledges a whole window at once sends few of them.
     fn rescue(&mut self) {
         let first = self.records.iter().position(|record| record.fate == Fate::Flying);
