@@ -207,7 +207,7 @@ commands! {
     /// Begins to move a TCP connection from a TOE QP to an RC QP, whose messages travel in it from
     /// then on.
     StartRdma = 48: StartRdma => ();
-    /// Closes a TCP connection, or cleans up behind it.
+    /// Closes a TCP connection, or cleans up after it.
     CloseConnection = 49: CloseConnection => CloseResult, where reserved;
     /// Sets the place of the address ranges in BAR4, and the adapter's packet memory.
     SetWindow = 50: SetWindow => (), where reserved;

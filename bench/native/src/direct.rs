@@ -233,7 +233,7 @@ impl Controller {
         self.transfers(pair, Notice::Mapped, len, span, store)
     }
 
-    /// Returns the bytes per second of WRITEs behind AWAITs that the driver has posted, `depth` at
+    /// Returns the bytes per second of WRITEs after AWAITs that the driver has posted, `depth` at
     /// a time, and that leave when the controller has stored their data and then a mark.
     fn marked(
         &mut self,

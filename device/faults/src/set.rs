@@ -86,7 +86,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Adds a rule of the operator, which is in force from now on, behind those that exist.
+    /// Adds a rule of the operator, which is in force from now on, after those that exist.
     ///
     /// # Errors
     /// [`Refused`].

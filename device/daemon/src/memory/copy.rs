@@ -1,6 +1,6 @@
 //! The copy loop for pages of a message.
 //!
-//! The C library copies a page by `rep movsb`. The processor starts no instruction behind it before
+//! The C library copies a page by `rep movsb`. The processor starts no instruction after it before
 //! it has ended, so the look-ups for the next page wait for its last byte. A loop of vector
 //! instructions lets them start while its last stores are still in progress. This makes messages in
 //! scattered pages a seventh faster (docs/benchmarks/profile.md). Long blocks gain nothing from it.

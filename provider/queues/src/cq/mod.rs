@@ -280,7 +280,7 @@ impl CompletionQueue {
 /// may use the queue in any way but to poll it.
 ///
 /// A series that begins before the index at which the queue was armed ends there, because the
-/// completions behind it have an event of their own. So a program that arms and takes one series
+/// completions after it have an event of their own. So a program that arms and takes one series
 /// for each event, as `ibv_rc_pingpong -e -t` does, always finds a completion.
 #[derive(Debug)]
 pub struct Series<'a> {

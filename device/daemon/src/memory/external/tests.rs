@@ -137,7 +137,7 @@ fn a_failure_is_seen_once() {
     }
 }
 
-/// What waits behind a transfer that is not answered would wait as long, one after the other.
+/// Transfers that wait for one that is not answered would each wait as long.
 #[test]
 fn a_silent_vmm_fails_what_waits() {
     let (external, vmm) = connected();

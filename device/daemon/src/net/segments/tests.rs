@@ -325,7 +325,7 @@ fn short_segments_from_the_kernel_are_cut() {
     }
 }
 
-/// A frame that cannot be cut is lost, and the one behind it is cut nevertheless.
+/// A frame that cannot be cut is lost, and the one after it is cut nevertheless.
 #[test]
 fn joined_frames_that_cannot_pass_are_lost() {
     let good = stream(false, 5, &[1000]).remove(0).bytes().to_vec();
