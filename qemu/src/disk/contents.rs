@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 /// What can be read of a disk.
-pub trait Contents {
+pub trait DiskContents {
     /// Returns `len` bytes from `at`, or fewer at the end of the disk.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Raw {
     }
 }
 
-impl Contents for Raw {
+impl DiskContents for Raw {
     fn read(&mut self, at: u64, len: u32) -> Result<Vec<u8>> {
         let left = self.size.saturating_sub(at);
         let len = u32::try_from(left).map_or(len, |left| left.min(len));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::disk::contents::{Contents, Raw};
+use crate::disk::contents::{DiskContents, Raw};
 use crate::disk::nbd::Nbd;
 use crate::paths::Paths;
 
@@ -67,7 +67,7 @@ impl Format {
 ///
 /// # Errors
 /// If it is damaged, or needs a file that is not there.
-pub fn open(paths: &Paths, file: &Path, format: Format) -> Result<Box<dyn Contents>> {
+pub fn open(paths: &Paths, file: &Path, format: Format) -> Result<Box<dyn DiskContents>> {
     Ok(match format {
         Format::Raw => Box::new(Raw::open(file)?),
         Format::Qcow2 => Box::new(

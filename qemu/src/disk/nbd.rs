@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::console::tail;
-use crate::disk::contents::Contents;
+use crate::disk::contents::DiskContents;
 use crate::paths::Paths;
 use crate::process::Killed;
 use crate::qmp;
@@ -134,7 +134,7 @@ fn greet(stream: &mut (impl Read + Write)) -> Result<u64> {
     Ok(u64::from_be_bytes(size))
 }
 
-impl Contents for Nbd {
+impl DiskContents for Nbd {
     fn read(&mut self, at: u64, len: u32) -> Result<Vec<u8>> {
         let left = self.size.saturating_sub(at);
         let len = u32::try_from(left).map_or(len, |left| left.min(len));

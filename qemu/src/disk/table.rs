@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 
-use crate::disk::contents::Contents;
+use crate::disk::contents::DiskContents;
 
 /// Size of a sector.
 const SECTOR: u64 = 512;
@@ -86,7 +86,7 @@ impl Volume {
 ///
 /// # Errors
 /// If the disk cannot be read.
-pub fn volumes(disk: &mut dyn Contents) -> Result<Vec<Volume>> {
+pub fn volumes(disk: &mut dyn DiskContents) -> Result<Vec<Volume>> {
     if let Some(kind) = kind(&disk.read(0, HEAD)?) {
         return Ok(vec![Volume { partition: None, kind }]);
     }
@@ -120,7 +120,7 @@ fn kind(head: &[u8]) -> Option<Kind> {
 }
 
 /// Returns the numbers of the partitions and their places in bytes.
-fn partitions(disk: &mut dyn Contents) -> Result<Vec<(u32, u64)>> {
+fn partitions(disk: &mut dyn DiskContents) -> Result<Vec<(u32, u64)>> {
     let first = disk.read(0, 1024)?;
     let (at, mark) = MBR;
     if !first.get(at..).is_some_and(|rest| rest.starts_with(mark)) {
@@ -136,7 +136,7 @@ fn partitions(disk: &mut dyn Contents) -> Result<Vec<(u32, u64)>> {
 }
 
 /// Returns the partitions of a table with this header.
-fn gpt(disk: &mut dyn Contents, header: &[u8]) -> Result<Vec<(u32, u64)>> {
+fn gpt(disk: &mut dyn DiskContents, header: &[u8]) -> Result<Vec<(u32, u64)>> {
     let (Some(table), Some(count), Some(size)) =
         (number(header, 72, 8), number(header, 80, 4), number(header, 84, 4))
     else {
@@ -173,7 +173,7 @@ mod tests {
     /// A disk in memory.
     struct Memory(Vec<u8>);
 
-    impl Contents for Memory {
+    impl DiskContents for Memory {
         fn read(&mut self, at: u64, len: u32) -> Result<Vec<u8>> {
             let at = usize::try_from(at)?.min(self.0.len());
             let end = at.saturating_add(usize::try_from(len)?).min(self.0.len());

@@ -63,7 +63,6 @@ const SAME_NAMES: &[(&str, usize)] = &[
     ("device/iwarp", 4),
     ("device/packet", 2),
     ("device/roce", 2),
-    ("qemu", 1),
 ];
 
 /// Returns functions that are too long.
