@@ -60,7 +60,7 @@ const SAME_NAMES: &[(&str, usize)] = &[
     ("device/adapter", 12),
     ("device/daemon", 8),
     ("device/dev/testdriver", 3),
-    ("device/iwarp", 4),
+    ("device/iwarp", 1),
     ("device/packet", 2),
     ("device/roce", 2),
 ];

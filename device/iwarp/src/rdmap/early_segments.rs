@@ -9,7 +9,7 @@ use crate::wire::rdmap::{Body, Segment, SendKind};
 
 /// The payload of a segment.
 #[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
+pub enum Octets<'a> {
     /// Octets of one FPDU that must still be placed.
     Here(&'a [u8]),
     /// The number of octets that have already been placed.
@@ -19,7 +19,7 @@ pub enum Payload<'a> {
 /// The header of a segment that may be placed out of order. SENDs with invalidate are not included:
 /// their end may be refused, and then nothing may have been acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Header {
+pub enum PlacedHeader {
     /// The header of a WRITE.
     Write(Tagged),
     /// The header of the response of a READ.
@@ -32,7 +32,7 @@ pub enum Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The header of the segment.
-    pub header: Header,
+    pub header: PlacedHeader,
     /// True if it is the last segment of its message.
     pub last: bool,
     /// Number of octets of its payload.
@@ -55,7 +55,7 @@ pub struct Table {
     share: Share,
 }
 
-impl<'a> Payload<'a> {
+impl<'a> Octets<'a> {
     /// Returns the number of octets.
     #[must_use]
     pub const fn len(&self) -> u32 {
@@ -87,14 +87,14 @@ impl Placed {
     #[must_use]
     pub const fn of(segment: &Segment<'_>) -> Option<Self> {
         let (header, octets) = match segment.body {
-            Body::Write(at, octets) => (Header::Write(at), octets),
-            Body::ReadResponse(at, octets) => (Header::ReadResponse(at), octets),
+            Body::Write(at, octets) => (PlacedHeader::Write(at), octets),
+            Body::ReadResponse(at, octets) => (PlacedHeader::ReadResponse(at), octets),
             Body::Send(kind, msn, mo, octets) if kind.invalidate.is_none() => {
-                (Header::Send(kind, msn, mo), octets)
+                (PlacedHeader::Send(kind, msn, mo), octets)
             }
             _ => return None,
         };
-        let len = Payload::Here(octets).len();
+        let len = Octets::Here(octets).len();
         Some(Self { header, last: segment.last, len })
     }
 }

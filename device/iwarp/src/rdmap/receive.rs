@@ -1,6 +1,6 @@
 //! Processing of received messages, in the order of the stream: numbers, offsets and placement.
 
-use super::early_segments::{Header, Payload, Placed};
+use super::early_segments::{Octets, Placed, PlacedHeader};
 use super::memory::{Destination, Early, Ended, Inbound, Memory, Operation, Refused};
 use super::requester::{Mistake, Requester};
 use super::responder::Responder;
@@ -60,7 +60,7 @@ struct OpenWrite {
 /// The part of a message that is in a segment.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
-    octets: Payload<'a>,
+    octets: Octets<'a>,
     /// True if it is the last part of the message.
     last: bool,
     /// The position behind the segment.
@@ -100,7 +100,7 @@ impl Receive {
     ) -> Result<Step, Cause> {
         let last = segment.last;
         let response = |placed| if placed { step(last) } else { Step::Absent };
-        let part = |octets| Part { octets: Payload::Here(octets), last, end };
+        let part = |octets| Part { octets: Octets::Here(octets), last, end };
         match segment.body {
             Body::Write(at, octets) => self.write(at, part(octets), ends.memory),
             Body::Send(kind, msn, mo, octets) => {
@@ -112,7 +112,7 @@ impl Receive {
             Body::ReadRequest(msn, request) => self.read_request(msn, request, end, ends),
             Body::AtomicRequest(msn, request) => self.atomic_request(msn, request, end, ends),
             Body::ReadResponse(at, octets) => {
-                let octets = Payload::Here(octets);
+                let octets = Octets::Here(octets);
                 let taken = ends.requester.read_response(at, last, octets, ends.memory);
                 taken.map(response).map_err(|Mistake(cause)| cause)
             }
@@ -136,12 +136,12 @@ impl Receive {
         ends: Ends<'_, M>,
     ) -> Result<Step, Cause> {
         let Placed { header, last, len } = *placed;
-        let octets = Payload::Placed(len);
+        let octets = Octets::Placed(len);
         let part = Part { octets, last, end };
         match header {
-            Header::Write(at) => self.write(at, part, ends.memory),
-            Header::Send(kind, msn, mo) => self.send(kind, msn, mo, part, ends.memory),
-            Header::ReadResponse(at) => {
+            PlacedHeader::Write(at) => self.write(at, part, ends.memory),
+            PlacedHeader::Send(kind, msn, mo) => self.send(kind, msn, mo, part, ends.memory),
+            PlacedHeader::ReadResponse(at) => {
                 let taken = ends.requester.read_response(at, last, octets, ends.memory);
                 taken.map(|_| step(last)).map_err(|Mistake(cause)| cause)
             }
@@ -163,7 +163,9 @@ impl Receive {
             // The address of a segment without payload is not checked. If it is the last one of
             // its message, the segment in front of it shows the STag of the message.
             Body::Write(_, []) => match before {
-                Some(&Placed { header: Header::Write(at), last: false, len: 1.. }) if last => {
+                Some(&Placed { header: PlacedHeader::Write(at), last: false, len: 1.. })
+                    if last =>
+                {
                     (Destination::Write(at), &[][..])
                 }
                 _ => return true,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use super::answers::Answers;
 use super::completion::{Mark, SendState, Tracker};
-use super::early_segments::Payload;
+use super::early_segments::Octets;
 use super::memory::Memory;
 use super::terminate;
 use super::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Work, WorkRequest};
@@ -22,7 +22,7 @@ use crate::wire::terminate::Cause;
 
 /// Configuration of a requester.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct RequesterConfig {
     /// Maximum number of work requests that are not completed.
     pub capacity: usize,
     /// True if messages of RFC 7306 may be sent.
@@ -82,7 +82,7 @@ pub struct Mistake(pub Cause);
 /// Work requests that are not completed.
 #[derive(Debug)]
 pub struct Requester {
-    config: Config,
+    config: RequesterConfig,
     items: VecDeque<Item>,
     /// The number of the first item. Numbers are consecutive.
     first: u64,
@@ -101,7 +101,7 @@ pub struct Requester {
 impl Requester {
     /// Creates a requester.
     #[must_use]
-    pub const fn new(config: Config, ord: u16) -> Self {
+    pub const fn new(config: RequesterConfig, ord: u16) -> Self {
         Self {
             items: VecDeque::new(),
             first: 0,
@@ -223,7 +223,7 @@ impl Requester {
         &mut self,
         at: Tagged,
         last: bool,
-        octets: Payload<'_>,
+        octets: Octets<'_>,
         memory: &mut impl Memory,
     ) -> Result<bool, Mistake> {
         let answer = self.answers.read(at, last, octets.len());

@@ -175,7 +175,10 @@ impl Stream {
             tracker: Tracker::new(config.rule),
             send_state: SendState::default(),
             sent: StreamPos(0),
-            requester: Requester::new(requester::Config { capacity, extensions }, wishes.ord),
+            requester: Requester::new(
+                requester::RequesterConfig { capacity, extensions },
+                wishes.ord,
+            ),
             responder: Responder::new(wishes.ird),
             receive: Receive::default(),
             numbers: Numbers::default(),
