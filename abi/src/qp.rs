@@ -32,22 +32,95 @@ wire_enum! {
     }
 }
 
-impl Type {
-    /// Returns the type of the QP at the other end of a connection.
+/// The service of a QP type (IBTA volume 1, 9.2.1, and what other networks add).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Messages between two QPs, each of which is acknowledged.
+    Reliable,
+    /// Messages between two QPs, which may be lost.
+    Unreliable,
+    /// Datagrams: each send names its destination ([`crate::sq::DatagramSeg`]), and each receive
+    /// begins with the network header ([`GRH_LEN`]).
+    Datagram,
+    /// Ethernet frames.
+    RawPacket,
+    /// The bytes of a TCP connection.
+    Bytes,
+}
+
+/// The segment in front of the data of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// None: the QP has one destination, or the frame names it.
+    None,
+    /// [`crate::sq::DatagramSeg`].
+    Address,
+    /// [`crate::sq::XrcSeg`].
+    Srq,
+}
+
+/// The properties of a QP type; [`Type::info`] has a row for each type.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeInfo {
+    /// The service of its QPs.
+    pub service: Service,
+    /// The type of the QP at the other end of a connection.
+    pub peer: Type,
+    /// The destination in its sends.
+    pub destination: Destination,
+    /// True if RoCE adapters have QPs of this type.
+    pub roce: bool,
+    /// True if iWARP adapters do.
+    pub iwarp: bool,
+    /// True if its receives ring the doorbell, too, because they open a window.
+    pub rings_receives: bool,
+}
+
+impl TypeInfo {
+    /// Returns whether messages go between two QPs.
     #[must_use]
-    pub const fn peer(self) -> Self {
+    pub const fn is_connected(&self) -> bool {
+        matches!(self.service, Service::Reliable | Service::Unreliable)
+    }
+}
+
+impl Type {
+    /// Returns the properties of the type.
+    #[inline]
+    #[must_use]
+    pub const fn info(self) -> TypeInfo {
+        let connected = TypeInfo {
+            service: Service::Reliable,
+            peer: self,
+            destination: Destination::None,
+            roce: true,
+            iwarp: false,
+            rings_receives: false,
+        };
+        let datagram =
+            TypeInfo { service: Service::Datagram, destination: Destination::Address, ..connected };
+        let xrc = TypeInfo { destination: Destination::Srq, ..connected };
         match self {
-            Self::XrcIni => Self::XrcTgt,
-            Self::XrcTgt => Self::XrcIni,
-            other => other,
+            Self::Gsi | Self::Ud => datagram,
+            Self::Rc => TypeInfo { iwarp: true, ..connected },
+            Self::Uc => TypeInfo { service: Service::Unreliable, ..connected },
+            Self::RawPacket => TypeInfo { service: Service::RawPacket, iwarp: true, ..connected },
+            Self::XrcIni => TypeInfo { peer: Self::XrcTgt, ..xrc },
+            Self::XrcTgt => TypeInfo { peer: Self::XrcIni, ..xrc },
+            Self::Toe => TypeInfo {
+                service: Service::Bytes,
+                roce: false,
+                iwarp: true,
+                rings_receives: true,
+                ..connected
+            },
         }
     }
 
-    /// Returns whether each of its sends names its destination ([`crate::sq::DatagramSeg`]) and
-    /// each of its receives begins with the network header ([`GRH_LEN`]).
+    /// Returns whether its service is [`Service::Datagram`].
     #[must_use]
     pub const fn is_datagram(self) -> bool {
-        matches!(self, Self::Gsi | Self::Ud)
+        matches!(self.info().service, Service::Datagram)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vrnic_abi::qp::{State, Type};
+use vrnic_abi::qp::State;
 use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
@@ -255,7 +255,7 @@ impl<H: Host> Adapter<H> {
             let any = uar.group(group, |owner| match owner {
                 Owner::Qp(qp) if qp.flushes_sends() => schedule.activate(qp),
                 // Its receives ring, too: they open the window.
-                Owner::Qp(qp) if qp.kind == Type::Toe => schedule.activate(qp),
+                Owner::Qp(qp) if qp.kind.info().rings_receives => schedule.activate(qp),
                 Owner::Qp(qp) if qp.has_posted(self.host()) || qp.is_marked(self.host()) => {
                     if injection.looks_at(Site::Turn) {
                         injection.trace(self.core().here(), qp.qpn, Step::Doorbell);

@@ -1,15 +1,13 @@
 //! Work queue entries. They are copied out of the queue once, and then parsed and checked.
 
-use vrnic_abi::Key;
-use vrnic_abi::Srqn;
-use vrnic_abi::qp::Type;
+use vrnic_abi::qp::{Destination, Service, Type};
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{
     AtomicSeg, BindMwSeg, Class, CommandFlags, CommandSeg, DATAGRAM_LEN, DatagramSeg, Flags,
     FlushFlags, HEADER_LEN, MAX_DATAGRAM, MAX_FRAME, MAX_MESSAGE, MAX_SEGMENT, MAX_SEGMENT_HEADERS,
     MAX_SGE, MIN_MSS, MemFlags, Opcode, RegMrSeg, SegmentSeg, Sge, SqWqe, XRC_LEN, XrcSeg,
 };
-use vrnic_abi::{cq, rq};
+use vrnic_abi::{Key, Srqn, cq, rq};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::domain::User;
@@ -215,12 +213,17 @@ impl SendWqe {
         {
             return Err(bad);
         }
-        let (body, longest) = match kind {
-            Type::Rc | Type::Uc | Type::Toe => (HEADER_LEN, MAX_MESSAGE),
-            Type::Ud | Type::Gsi => (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM),
-            Type::XrcIni | Type::XrcTgt => (HEADER_LEN + XRC_LEN, MAX_MESSAGE),
-            Type::RawPacket if opcode == Opcode::Segment => (HEADER_LEN, MAX_SEGMENT),
-            Type::RawPacket => (HEADER_LEN, MAX_FRAME),
+        let info = kind.info();
+        let body = match info.destination {
+            Destination::None => HEADER_LEN,
+            Destination::Address => HEADER_LEN + DATAGRAM_LEN,
+            Destination::Srq => HEADER_LEN + XRC_LEN,
+        };
+        let longest = match info.service {
+            Service::Reliable | Service::Unreliable | Service::Bytes => MAX_MESSAGE,
+            Service::Datagram => MAX_DATAGRAM,
+            Service::RawPacket if opcode == Opcode::Segment => MAX_SEGMENT,
+            Service::RawPacket => MAX_FRAME,
         };
         if kind != Type::Rc && !destination_is_sound(kind, bytes) {
             return Err(bad);
@@ -278,8 +281,7 @@ impl SendWqe {
         Some(())
     }
 
-    /// Returns whether a FLUSH has no data, a length that fits into its packet, and flags with a
-    /// meaning.
+    /// Returns whether a FLUSH has no data, a length that fits into its packet, and known flags.
     fn is_sound_flush(&self, count: usize) -> bool {
         let placement = FlushFlags::GLOBAL | FlushFlags::PERSISTENT;
         let flags = FlushFlags::from_bits(self.swap_add);
@@ -405,11 +407,11 @@ fn is_zero(reserved: &[u8]) -> bool {
 /// Returns whether the reserved fields of the destination segment in an entry are zero, if QPs of
 /// this type have such a segment.
 fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
-    match kind {
-        Type::Rc | Type::Uc | Type::RawPacket | Type::Toe => true,
-        Type::Ud | Type::Gsi => SendWqe::destination(bytes)
+    match kind.info().destination {
+        Destination::None => true,
+        Destination::Address => SendWqe::destination(bytes)
             .is_some_and(|DatagramSeg { av, .. }| av.reserved == [0; 3] && av.reserved2.get() == 0),
-        Type::XrcIni | Type::XrcTgt => SendWqe::body(bytes)
+        Destination::Srq => SendWqe::body(bytes)
             .is_some_and(|seg: &XrcSeg| seg.reserved.iter().all(|word| word.get() == 0)),
     }
 }

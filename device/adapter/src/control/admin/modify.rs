@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status, Transport};
-use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State, Type};
+use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, Service, State};
 use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -43,7 +43,8 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
         current
     };
     // OPEN_CONNECTION connects QPs of iWARP.
-    let connects = !matches!(qp.kind, Type::RawPacket | Type::Toe) && next == State::Rtr;
+    let service = qp.kind.info().service;
+    let connects = !matches!(service, Service::RawPacket | Service::Bytes) && next == State::Rtr;
     if adapter.transport() == Transport::Iwarp && connects {
         return Err(Status::Unsupported.into());
     }

@@ -11,7 +11,7 @@ use vrnic_abi::admin::{
 };
 use vrnic_abi::cq::LOG_CQES_MAX;
 use vrnic_abi::doorbell::{BarRange, Doorbell};
-use vrnic_abi::qp::{State, Type};
+use vrnic_abi::qp::{Service, State, Type};
 use vrnic_abi::{Cqn, Eqn, Qpn, eq, pci, rq, sq};
 use vrnic_abi::{Pdn, UarIndex, Xrcdn};
 
@@ -268,17 +268,17 @@ fn check_kind<H: Host>(
     flags: QpFlags,
 ) -> Result<(), Failure> {
     let offered = match adapter.transport() {
-        Transport::Iwarp => matches!(kind, Type::Rc | Type::RawPacket | Type::Toe),
-        _ => kind != Type::Toe,
+        Transport::Iwarp => kind.info().iwarp,
+        _ => kind.info().roce,
     };
     if !offered {
         return Err(Status::Unsupported.into());
     }
-    let connected = matches!(kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt);
-    if flags.intersects(QpFlags::NO_SQ_KEYS | QpFlags::WINDOWS_ONLY) && !connected {
+    let keys = QpFlags::NO_SQ_KEYS | QpFlags::WINDOWS_ONLY;
+    if flags.intersects(keys) && !kind.info().is_connected() {
         return Err(bad(offset_of!(CreateQp, flags)));
     }
-    if kind != Type::Toe {
+    if kind.info().service != Service::Bytes {
         let plain = !flags.intersects(QpFlags::PUSH | QpFlags::QUEUE_LENGTH);
         return if plain { Ok(()) } else { Err(bad(offset_of!(CreateQp, flags))) };
     }

@@ -187,7 +187,7 @@ fn meet<'a, H: Host>(
     slice: &'a Slice<'a, H>,
 ) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
     let (responder, config) = (peer.qp.responder.lock(), &requester.config);
-    let is_peer = peer.qp.kind == qp.kind.peer()
+    let is_peer = peer.qp.kind == qp.kind.info().peer
         && responder.source_qpn == qp.qpn
         && responder.route == config.route
         && config.route.is_some_and(|route| network.has_address(route.sender()))

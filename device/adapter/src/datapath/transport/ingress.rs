@@ -1,6 +1,6 @@
 //! Frames from the Ethernet: finds the worker of the adapter for each frame.
 
-use vrnic_abi::qp::Type;
+use vrnic_abi::qp::{Service, Type};
 use vrnic_packet::Headers;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_roce::wire::Qpn;
@@ -117,7 +117,7 @@ fn offer_tcp<H: Host>(
     let classified = Classified { frame, class: Class::Segment(qpn, headers) };
     // The kernel has agreed on the length of segments for a program, and not for RDMA.
     let is_long = classified.frame.longest() > FRAME_MAX;
-    let worker = objects.worker_of(qpn, |kind| kind == Type::Toe || !is_long);
+    let worker = objects.worker_of(qpn, |kind| kind.info().service == Service::Bytes || !is_long);
     put(core, worker, classified)
 }
 

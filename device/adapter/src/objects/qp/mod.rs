@@ -47,7 +47,7 @@ use parking_lot::Mutex;
 use vrnic_abi::admin::{QpFlags, QpOptions};
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{Attr, State, Type};
+use vrnic_abi::qp::{Attr, Service, State, Type};
 use vrnic_abi::{ContextId, Pdn, Qpn, Xrcdn};
 use vrnic_abi::{Key, Srqn};
 
@@ -368,7 +368,7 @@ impl<H: Host> Qp<H> {
     /// Handles a failed send: a QP of a reliable connection moves to the error state, and for all
     /// others only the send queue fails (IBTA volume 1, 10.3.1).
     pub fn fail_send(&self) {
-        if matches!(self.kind, Type::Rc | Type::XrcIni | Type::Toe) {
+        if matches!(self.kind.info().service, Service::Reliable | Service::Bytes) {
             self.fail();
         } else {
             self.stop_sends();
@@ -399,8 +399,7 @@ impl<H: Host> Qp<H> {
     /// Returns whether the attributes of its peer are set.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        matches!(self.kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt)
-            && !matches!(self.state(), State::Reset | State::Init)
+        self.kind.info().is_connected() && !matches!(self.state(), State::Reset | State::Init)
     }
 
     /// Returns the QP as a user of keys.
