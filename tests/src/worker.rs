@@ -5,15 +5,15 @@
 //! up, and later cases get a new one.
 
 use std::fs;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How often processes are looked for that others have started in the meantime.
-const ROUNDS: usize = 10;
+/// Time after which processes are looked for again, which others have started in the meantime.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How a job has ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,9 +58,14 @@ impl Worker {
         {
             return Ended::InTime(value);
         }
-        kill_children();
-        if let Ok(value) = result.recv_timeout(self.grace) {
-            return Ended::Late(value);
+        let end = Instant::now() + self.grace;
+        while Instant::now() < end {
+            kill_children();
+            match result.recv_timeout(PAUSE) {
+                Ok(value) => return Ended::Late(value),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
         *self = Self::start(self.grace);
         Ended::Never
@@ -69,15 +74,9 @@ impl Worker {
 
 /// Kills all processes that this process has started, and those that they have started.
 fn kill_children() {
-    for _ in 0..ROUNDS {
-        let found = below(std::process::id());
-        if found.is_empty() {
-            break;
-        }
-        for process in found.into_iter().filter_map(|it| i32::try_from(it).ok()) {
-            // It may have ended already.
-            let _ended = kill(Pid::from_raw(process), Signal::SIGKILL);
-        }
+    for process in below(std::process::id()).into_iter().filter_map(|it| i32::try_from(it).ok()) {
+        // It may have ended already.
+        let _ended = kill(Pid::from_raw(process), Signal::SIGKILL);
     }
 }
 
