@@ -39,12 +39,13 @@
 //! | [`transfers`] | transfers between a disk of one guest and the memory of another, and their table |
 //! | [`lab`] | a command in a guest and servers in its peers, for programs from outside of this project |
 //! | [`timing`] | the time that such a command took, and the bytes that its adapter moved |
+//! | [`tsc`] | the frequency of the counter that guests take as their clock |
 //! | [`room`] | the memory and the room on the disk that guests need and that this machine has |
 //! | [`qmp`] | commands for a running QEMU |
 //! | [`help`] | the help of programs that scripts start, which tests compare with the scripts' copies |
 //! | [`progress`] | progress lines as the scripts write them |
 //!
-//! `unsafe` is confined to [`process`].
+//! `unsafe` is confined to [`process`] and [`tsc`].
 
 pub mod accel;
 pub mod adapter;
@@ -87,3 +88,4 @@ pub mod system;
 pub mod terminal;
 pub mod timing;
 pub mod transfers;
+mod tsc;

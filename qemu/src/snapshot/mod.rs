@@ -6,15 +6,19 @@
 //! the same QEMU, kernel, image and agent, and has a name that is made of all these. Everything
 //! else, such as the module, the plugin and the files of a test, gets into a guest after that has
 //! started; see [`crate::restore`].
+//!
+//! The container image of `scripts/image` has a snapshot that is packed. It was made on another
+//! machine, so it is used only if the clock of its guest is right here ([`crate::tsc`]).
 
 mod machine;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::accel::Accel;
@@ -28,6 +32,7 @@ use crate::restore::migrate;
 use crate::root::Root;
 use crate::rundir::RunDir;
 use crate::setup::Setup;
+use crate::tsc;
 
 /// Maximum number of snapshots that are kept. Each takes 0.4 GB. All suites together use nine.
 const MAX_SNAPSHOTS: usize = 10;
@@ -38,23 +43,33 @@ const WRITING: Duration = Duration::from_secs(120);
 /// The ending of notes about snapshots from which a guest could not start, and their validity.
 const REFUSED: &str = "refused";
 const REFUSAL: Duration = Duration::from_secs(3600);
+/// The ending of snapshots that are packed, and of the frequency of the counter with which a guest
+/// of a snapshot has booted.
+const PACKED: &str = "zst";
+const FREQUENCY: &str = "tsc";
 
-/// Returns the file of the snapshot for such guests. Makes it if there is none.
+/// Returns the file of the snapshot for such guests. Unpacks it if it is packed, and makes it if
+/// there is none, but not with `VRNIC_SNAPSHOT=given`.
 ///
 /// # Errors
-/// If the guest of which it is made does not boot, the file cannot be written, or another guest
-/// could not start from this snapshot in the last hour.
+/// If the guest of which it is made does not boot, the file cannot be written, another guest could
+/// not start from this snapshot in the last hour, or there is none and none is made.
 pub(crate) fn find_or_make(paths: &Paths, accel: Accel, guest: &Setup) -> Result<PathBuf> {
     let folder = paths.cache.join("snapshots");
     let template = template(guest);
     let file = folder.join(machine::name(paths, accel, &template)?);
-    if known(&file)? {
+    if known(&file, accel)? {
         return Ok(file);
     }
     fs::create_dir_all(&folder).context("cannot make the folder of the snapshots")?;
-    let _lock = lock(&folder.join("lock"))?;
+    let _lock = lock(&folder.join("lock")).context("cannot lock the folder of the snapshots")?;
     // Another process may have made it meanwhile, or tried to.
-    if !known(&file)? {
+    if !known(&file, accel)? && !unpack(&file, accel)? {
+        let given = std::env::var_os("VRNIC_SNAPSHOT").is_some_and(|it| it == "given");
+        ensure!(
+            !given,
+            "there is none of such guests, and VRNIC_SNAPSHOT=given asks for no new one"
+        );
         step("making a snapshot of a guest, from which later ones start");
         tidy(&folder, MAX_SNAPSHOTS - 1);
         make(paths, accel, template, &file).inspect_err(|error| refuse(&file, error))?;
@@ -62,15 +77,46 @@ pub(crate) fn find_or_make(paths: &Paths, accel: Accel, guest: &Setup) -> Result
     Ok(file)
 }
 
-/// Returns whether the snapshot exists.
+/// Returns whether the snapshot exists and fits this machine.
 ///
 /// # Errors
 /// If it could not be made or used lately.
-fn known(file: &Path) -> Result<bool> {
+fn known(file: &Path, accel: Accel) -> Result<bool> {
     if let Some(why) = refused(file) {
         bail!("an earlier guest could not: {why}");
     }
-    Ok(used(file))
+    Ok(used(file) && misfit(file, accel).is_none())
+}
+
+/// Returns why the snapshot does not fit this machine, if it exists. KVM lets guests go on with the
+/// frequency of their counter, or refuses that.
+fn misfit(file: &Path, accel: Accel) -> Option<String> {
+    (accel == Accel::Tcg).then(|| tsc::difference(&file.with_extension(FREQUENCY))).flatten()
+}
+
+/// Unpacks the snapshot, if there is one that is packed.
+///
+/// # Errors
+/// If it does not fit this machine, or cannot be unpacked.
+fn unpack(file: &Path, accel: Accel) -> Result<bool> {
+    let packed = file.with_extension(PACKED);
+    if !packed.exists() {
+        return Ok(false);
+    }
+    if let Some(why) = misfit(file, accel) {
+        bail!("the one of this image does not fit: {why}");
+    }
+    let new = file.with_extension("new");
+    let mut zstd = Command::new("zstd");
+    zstd.args(["-d", "-q", "-f", "--sparse", "-o"]).args([&new, &packed]);
+    let ran = zstd.output().context("cannot run zstd")?;
+    let unpacked = ran.status.success().then(|| fs::rename(&new, file));
+    if !matches!(unpacked, Some(Ok(()))) {
+        // The incomplete file may fill the disk.
+        let _absent = fs::remove_file(new);
+        bail!("cannot unpack {}: {}", packed.display(), String::from_utf8_lossy(&ran.stderr));
+    }
+    Ok(true)
 }
 
 /// Waits until no other process makes a snapshot.
@@ -132,6 +178,7 @@ fn make(paths: &Paths, accel: Accel, template: Setup, file: &Path) -> Result<()>
     let setup = Setup { root: Root::Template(initramfs), dir, ..template };
     let guest = Guest::boot(paths, accel, setup)?;
     guest.check(LOAD_RDMA, LOADING)?;
+    tsc::note(&file.with_extension(FREQUENCY))?;
     let new = file.with_extension("new");
     let written = write(&guest, &new).and_then(|()| keep(&new, file));
     if written.is_err() {
@@ -174,7 +221,8 @@ fn tidy(folder: &Path, left: usize) {
     let surplus = files.len().saturating_sub(left);
     for (_, path) in files.into_iter().take(surplus) {
         // A guest that has opened it goes on reading. One that has not yet boots.
-        let _stays = fs::remove_file(path);
+        let _stays = fs::remove_file(&path);
+        let _absent = fs::remove_file(path.with_extension(FREQUENCY));
     }
 }
 
@@ -215,6 +263,33 @@ mod tests {
         File::options().write(true).open(&note)?.set_modified(long_ago)?;
         assert_eq!(refused(&file), None);
         assert!(!note.exists());
+        Ok(())
+    }
+
+    #[test]
+    fn a_packed_snapshot_is_unpacked_where_its_clock_is_right() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("a.ram");
+        assert!(!unpack(&file, Accel::Tcg)?, "there is none");
+        fs::write(&file, "state")?;
+        let mut zstd = Command::new("zstd");
+        zstd.args(["-q", "-o"]).args([&file.with_extension(PACKED), &file]);
+        assert!(zstd.status()?.success());
+        fs::remove_file(&file)?;
+
+        fs::write(file.with_extension(FREQUENCY), "1000")?;
+        let why = unpack(&file, Accel::Tcg).err().map(|error| error.to_string());
+        assert!(why.is_some_and(|why| why.contains("runs at 1 MHz")) && !file.exists());
+        tsc::note(&file.with_extension(FREQUENCY))?;
+        assert!(!known(&file, Accel::Tcg)? && unpack(&file, Accel::Tcg)?);
+        assert!(known(&file, Accel::Tcg)?);
+        assert_eq!(fs::read_to_string(&file)?, "state");
+
+        fs::write(file.with_extension(FREQUENCY), "1000")?;
+        assert!(!known(&file, Accel::Tcg)? && known(&file, Accel::Kvm)?);
+        fs::write(file.with_extension(PACKED), "no archive")?;
+        tsc::note(&file.with_extension(FREQUENCY))?;
+        assert!(unpack(&file, Accel::Tcg).is_err());
         Ok(())
     }
 }

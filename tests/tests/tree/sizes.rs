@@ -47,7 +47,7 @@ const FULL_FOLDERS: &[(&str, usize)] = &[
     ("driver/tests/kclient", 22),
     ("driver/verbs", 31),
     ("provider/src/ffi", 35),
-    ("qemu/src", 40),
+    ("qemu/src", 41),
     ("tests/src", 24),
     ("tests/tests", 42),
     ("tests/verbs/src", 27),
