@@ -15,8 +15,8 @@ if [ -e "$VRNIC_TOP/prebuilt" ]; then
 	VRNIC_PREBUILT=yes
 	VRNIC_CACHE=$VRNIC_TOP/cache
 	VRNIC_PROFILE=release
-	# A container is gone after its run, with the snapshot that it would make.
-	export VRNIC_SNAPSHOT=${VRNIC_SNAPSHOT:-no}
+	# A container is gone after its run, with a snapshot that it would make. The image has one.
+	export VRNIC_SNAPSHOT=${VRNIC_SNAPSHOT:-given}
 	unset CARGO_TARGET_DIR
 fi
 VRNIC_CACHE=${VRNIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vrnic}

@@ -44,6 +44,8 @@ image_tree() {
 		cp "$file"/{base.cpio,vmlinuz,complete} "$tree/cache/${file##*/}/"
 	done
 	image_modules "$tree/cache/${VRNIC_STOCK##*/}" "${modules[@]}"
+	# Snapshots of guests are known by these times. An archive keeps no parts of seconds.
+	find "$tree/cache" -exec touch -d "@$EPOCHSECONDS" {} +
 	printf 'built from commit %s\n' "$(git -C "$VRNIC_TOP" rev-parse HEAD 2>/dev/null || echo unknown)" >"$tree/prebuilt"
 }
 
@@ -55,6 +57,21 @@ image_write() {
 	rm -rf "$1"
 }
 
+# image_snapshots ROOT: boots a guest of each image that a line of $IMAGE_GUESTS names by options of scripts/lab, and keeps
+# the snapshots, packed. It is a hook of mmdebstrap. Without a snapshot, guests of the image boot.
+image_snapshots() {
+	local snapshots=$1/opt/vrnic/cache/snapshots line options file
+	while read -r line; do
+		read -ra options <<<"$line"
+		chroot "$1" env -i PATH=/usr/bin VRNIC_ACCEL=tcg VRNIC_SNAPSHOT=make \
+			/opt/vrnic/scripts/lab --guests 1 "${options[@]}" -- true </dev/null || echo "a guest with $line does not boot here"
+	done <<<"$IMAGE_GUESTS"
+	for file in "$snapshots"/*.ram; do
+		[ ! -e "$file" ] || zstd -q -9 --rm "$file" -o "${file%.ram}.zst"
+	done
+	rm -f "$snapshots"/{lock,*.refused,*.new}
+}
+
 # image_make TREE PATH: a Debian with QEMU of the kernel's suite and the tree in /opt/vrnic, as a folder or a tar file.
 image_make() {
 	local mirror
@@ -62,14 +79,16 @@ image_make() {
 	step "image: Debian $VRNIC_SUITE with QEMU"
 	rm -rf "$2"
 	# shellcheck disable=SC2016 # mmdebstrap sets $1
-	IMAGE_TREE=$1 IMAGE_QEMU_SUITE=$VRNIC_KERNEL_SUITE quietly "$VRNIC_BUILD/image.log" mmdebstrap \
+	IMAGE_TREE=$1 IMAGE_LIB=$VRNIC_TOP/scripts/lib/image.sh IMAGE_QEMU_SUITE=$VRNIC_KERNEL_SUITE \
+		quietly "$VRNIC_BUILD/image.log" mmdebstrap \
 		--variant=minbase --skip=check/empty --include=qemu-system-x86,xz-utils,zstd \
 		--dpkgopt=force-unsafe-io \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' \
 		--setup-hook='printf "Package: qemu-* seabios\nPin: release n=%s\nPin-Priority: 900\n" \
 			"$IMAGE_QEMU_SUITE" >"$1/etc/apt/preferences.d/qemu"' \
-		--customize-hook='mkdir -p "$1/opt" && cp -r "$IMAGE_TREE" "$1/opt/vrnic"' \
+		--customize-hook='mkdir -p "$1/opt" && cp -a "$IMAGE_TREE" "$1/opt/vrnic"' \
+		--customize-hook='bash -euc ". \"$IMAGE_LIB\"; image_snapshots \"\$1\"" hook "$1"' \
 		--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/*' \
 		"$VRNIC_SUITE" "$2" \
 		"deb $mirror $VRNIC_SUITE main" "deb $mirror $VRNIC_KERNEL_SUITE main"

@@ -21,6 +21,7 @@ pub(crate) fn suite() -> Result<Suite> {
     };
     Ok(Suite::alone(vec![
         case("the_image_is_made", make),
+        case("guests_start_from_the_snapshot_of_the_image", restored),
         case("perftest_in_guests_of_the_image", perftest),
         case("a_root_in_guests_of_the_image", rooted),
         case("what_is_not_in_the_image_is_refused", refused),
@@ -42,11 +43,21 @@ fn lab(root: &Path, work: &Path, options: &[&str]) -> Result<Output> {
     // The mounts end with the namespace.
     let script = "mkdir -p $0/work; mount --bind $1 $0/work; mount -t proc proc $0/proc
                   mount --rbind /dev $0/dev; root=$0; shift
-                  exec chroot $root sh -c 'cd /work; exec env -i PATH=/usr/bin /opt/vrnic/scripts/lab \"$@\"' lab \"$@\"";
+                  exec chroot $root sh -c 'cd /work; exec env -i PATH=/usr/bin VRNIC_ACCEL=tcg /opt/vrnic/scripts/lab \"$@\"' lab \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-euc", script]);
     command.arg(root).arg(work).args(options);
     run(&mut command)
+}
+
+/// The snapshot is for guests under TCG.
+fn restored(root: &Path) -> Result<()> {
+    let work = TempDir::new()?;
+    let ran = lab(root, work.path(), &["--guests", "1", "--", "hostname"])?;
+    let output = said(&ran);
+    ensure!(ran.status.success() && ran.stdout == b"a\n", "{output}");
+    ensure!(!output.contains("the guests boot"), "{output}");
+    Ok(())
 }
 
 /// A copied script runs perftest with the server in the peer, and prints its table.
