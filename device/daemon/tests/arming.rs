@@ -4,7 +4,7 @@ use vrnic_testdriver::arming::{Outcome, Setup, run};
 
 use crate::common;
 
-/// Number of events of each test, over all handlers. `VRNIC_ARMING_EVENTS` can set a larger number.
+/// Number of events of each test, over all handlers. `VRNIC_ARMING_EVENTS` can set another number.
 const EVENTS: u64 = 100_000;
 /// Number of handlers that run at the same time.
 const HANDLERS: u16 = 2;

@@ -9,7 +9,7 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::common;
 
-/// Number of posts of each of the two guests. `VRNIC_WAKE_POSTS` can set a larger number.
+/// Number of posts of each of the two guests. `VRNIC_WAKE_POSTS` can set another number.
 const POSTS: u64 = 100_000;
 /// Longer than any wake-up takes on a loaded machine. A lost wake-up takes for ever.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -1,5 +1,6 @@
-//! Lines that are too long.
+//! Lines that are too long, and lines with which code in documentation begins.
 
+use std::fs;
 use std::path::Path;
 
 use crate::files;
@@ -18,6 +19,39 @@ pub(crate) fn markdown(file: &Path) -> Vec<String> {
 /// Returns the comments of a Rust file that are too long.
 pub(crate) fn comments(file: &Path) -> Vec<String> {
     named(file, long_comments(&files::text(file)))
+}
+
+/// Returns the lines of a Rust file with which code in documentation begins that `scripts/test`
+/// does not run: it names the crates with such code. Other blocks there are marked as text.
+pub(crate) fn documented_code(file: &Path) -> Vec<String> {
+    let script = files::text(Path::new("scripts/test"));
+    let mut commands =
+        script.lines().filter(|line| line.contains("cargo test") && line.contains("--doc"));
+    let runs = commands.any(|line| line.split(' ').any(|word| word == package(file)));
+    if runs { Vec::new() } else { named(file, code_in_documentation(&files::text(file))) }
+}
+
+/// Returns the name of the package of a file, or nothing.
+fn package(file: &Path) -> String {
+    let manifest = |folder: &Path| fs::read_to_string(files::top().join(folder).join("Cargo.toml"));
+    let text =
+        file.ancestors().skip(1).find_map(|folder| manifest(folder).ok()).unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    name.unwrap_or_default().to_owned()
+}
+
+fn code_in_documentation(text: &str) -> Vec<usize> {
+    let (mut found, mut open) = (Vec::new(), false);
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let words = line.strip_prefix("///").or(line.strip_prefix("//!")).map(str::trim);
+        let Some(kind) = words.and_then(|words| words.strip_prefix("```")) else { continue };
+        if !open && kind != "text" {
+            found.push(number);
+        }
+        open = !open;
+    }
+    found
 }
 
 fn named(file: &Path, lines: Vec<usize>) -> Vec<String> {
@@ -75,4 +109,10 @@ fn long_lines_are_found() {
         "x".repeat(120)
     );
     assert_eq!(long_comments(&text), [2]);
+}
+
+#[test]
+fn code_in_documentation_is_found() {
+    let text = "//! ```text\n//! a\n//! ```\n    /// ```\n    /// b();\n    /// ```\n// ```\n";
+    assert_eq!(code_in_documentation(text), [4]);
 }

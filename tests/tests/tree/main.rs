@@ -1,14 +1,14 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
-//! comments, the files that documents name, the tables of modules, cycles between modules, the
-//! modules with `unsafe`, guards that are made too early, parameters that are tuples, sizes of
-//! functions, files and folders, types of one name, doc comments that do not stand alone, and the
-//! suites of whole-system tests.
+//! comments, code in documentation, the files that documents name, the tables of modules, cycles
+//! between modules, the modules with `unsafe`, guards that are made too early, parameters that are
+//! tuples, sizes of functions, files and folders, types of one name, doc comments that do not stand
+//! alone, and the suites of whole-system tests.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`files`] | the files of the tree |
 //! | [`listed`] | numbers that are compared with a limit, with a list of those beyond it |
-//! | [`lines`] | lines of Markdown and of comments that are too long |
+//! | [`lines`] | lines of Markdown and of comments that are too long, and code in documentation |
 //! | [`modules`] | the modules of a crate, and the modules that each of them uses |
 //! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
@@ -53,6 +53,13 @@ fn comments_end_at_column_100() {
     let files = files::with_extension("rs");
     let long: Vec<_> = files.iter().flat_map(|file| lines::comments(file)).collect();
     none_of(&long, "comments beyond column 100");
+}
+
+#[test]
+fn documentation_has_no_code_that_nobody_runs() {
+    let files = files::with_extension("rs");
+    let code: Vec<_> = files.iter().flat_map(|file| lines::documented_code(file)).collect();
+    none_of(&code, "code in documentation, which scripts/test does not run (text has ```text)");
 }
 
 #[test]
