@@ -1,0 +1,114 @@
+//! BAR2 of an adapter (unsafe code). A program maps its doorbell pages, and send queues in device
+//! memory, from a file of its own. Here the same pages of the same file take the place of those of
+//! BAR2, so that the adapter finds all of them at their offsets.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicU64;
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use vrnic_abi::doorbell::BarRange;
+use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
+use vrnic_queues::mapping::Mapping;
+
+/// Length in bytes of the part of BAR2 that exists: all but device memory, of which there is none.
+pub const LEN: u64 = DEVICE_MEMORY_OFFSET;
+/// Length of a page in bytes.
+pub const PAGE: u64 = 4096;
+
+/// BAR2.
+#[derive(Debug)]
+pub struct Bar(Mapping);
+
+impl Bar {
+    /// Creates a BAR2 of zeroes, without pages of files.
+    ///
+    /// # Errors
+    /// The errors of mmap, such as `ENOMEM`.
+    pub fn new() -> Result<Self, Errno> {
+        let len = usize::try_from(LEN).map_err(|_| Errno::NOMEM)?;
+        Mapping::anonymous(len).map(Self)
+    }
+
+    /// Returns its words.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+
+    /// Puts pages of a file, at the same offset, in the place of this range. The file has these
+    /// pages as long as it exists: nobody can make it shorter.
+    ///
+    /// # Errors
+    /// `EINVAL` if the range is not one of pages inside, and the errors of mmap.
+    pub fn place(&self, range: BarRange, file: &File) -> Result<(), Errno> {
+        let (address, len) = self.inside(range)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range is inside of the mapping that `self` owns, so only its pages are
+        // replaced. It stays mapped, readable and writable at any time, because the kernel replaces
+        // pages under the lock of the address space. The memory is only accessed as atomic words,
+        // which may change at any time.
+        let _same = unsafe { mmap(address, len, prot, flags, file.as_fd(), range.start) }?;
+        Ok(())
+    }
+
+    /// Puts zeroes in the place of this range, which then belongs to no file.
+    ///
+    /// # Errors
+    /// `EINVAL` if the range is not one of pages inside, and the errors of mmap.
+    pub fn clear(&self, range: BarRange) -> Result<(), Errno> {
+        let (address, len) = self.inside(range)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        // SAFETY: as in `place`.
+        let _same = unsafe { mmap_anonymous(address, len, prot, flags) }?;
+        Ok(())
+    }
+
+    /// Returns the address and the length of a range of pages inside.
+    fn inside(&self, range: BarRange) -> Result<(*mut core::ffi::c_void, usize), Errno> {
+        let end = range.start.checked_add(range.len).ok_or(Errno::INVAL)?;
+        if end > LEN || range.len == 0 || !(range.start | range.len).is_multiple_of(PAGE) {
+            return Err(Errno::INVAL);
+        }
+        let address = usize::try_from(self.0.address() + range.start).map_err(|_| Errno::INVAL)?;
+        let len = usize::try_from(range.len).map_err(|_| Errno::INVAL)?;
+        Ok((std::ptr::with_exposed_provenance_mut(address), len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_a_file_are_seen_at_their_offset_until_they_are_cleared() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(LEN).expect("a length");
+        let bar = Bar::new().expect("memory");
+        let range = BarRange { start: 3 * PAGE, len: 2 * PAGE };
+        bar.place(range, &file).expect("a range inside");
+        let other = Mapping::device(file.as_fd(), 4 * PAGE, 4096).expect("a mapping");
+        other.words()[1].store(77, Ordering::Relaxed);
+        assert_eq!(bar.words()[4 * 512 + 1].load(Ordering::Relaxed), 77);
+        bar.clear(range).expect("a range inside");
+        assert_eq!(bar.words()[4 * 512 + 1].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn ranges_outside_are_refused() {
+        let bar = Bar::new().expect("memory");
+        for (start, len) in [(LEN, PAGE), (1, PAGE), (0, 1), (u64::MAX - PAGE + 1, PAGE), (0, 0)] {
+            assert_eq!(
+                bar.clear(BarRange { start, len }),
+                Err(Errno::INVAL),
+                "{start:#x} {len:#x}"
+            );
+        }
+    }
+}

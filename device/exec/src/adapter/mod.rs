@@ -1,0 +1,15 @@
+//! An adapter model, and what a kernel driver does for it.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`bar`] | BAR2, whose pages are those of the programs' device files |
+//! | [`host`] | the model's access to memory, doorbells and time |
+//! | [`ring`] | the driver's rings |
+//! | [`driver`] | bring-up and commands |
+//! | [`worker`] | the thread that runs the adapters |
+
+pub mod bar;
+pub mod driver;
+pub mod host;
+pub mod ring;
+pub mod worker;

@@ -1,0 +1,18 @@
+//! `vrnic exec`: runs programs with vrnic adapters, without a virtual machine and a kernel module.
+//!
+//! The adapters are the daemon's model, in this process. Programs use them by the stock libibverbs
+//! and the plugin, as in a guest. What the kernel does in a guest, this process does: it answers
+//! the system calls that concern RDMA devices (`trap`), executes the requests of libibverbs
+//! (`uverbs`), and lets the adapters access the memory of the programs (`memory`).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`adapter`] | an adapter model, and what a kernel driver does for it |
+//! | [`memory`] | the memory that the adapter reaches |
+//!
+//! Everything that a program passes is hostile: it is copied once and then checked.
+//!
+//! `unsafe` is confined to [`adapter::bar`].
+
+pub mod adapter;
+pub mod memory;
