@@ -7,12 +7,14 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`trap`] | the system calls that are answered, and how they get here |
 //! | [`adapter`] | an adapter model, and what a kernel driver does for it |
 //! | [`memory`] | the memory that the adapter reaches |
 //!
 //! Everything that a program passes is hostile: it is copied once and then checked.
 //!
-//! `unsafe` is confined to [`adapter::bar`].
+//! `unsafe` is confined to [`adapter::bar`], [`trap::launch`] and [`trap::listener`].
 
 pub mod adapter;
 pub mod memory;
+pub mod trap;

@@ -1,0 +1,76 @@
+//! The paths that belong to the adapters.
+
+/// The folders that the supervisor shows instead of the kernel's.
+const FOLDERS: [&str; 3] =
+    ["/sys/class/infiniband", "/sys/class/infiniband_verbs", "/dev/infiniband"];
+
+/// Returns the path of a file of the adapters, without superfluous parts. `None` for all other
+/// files. A path that is relative to a folder of the adapters needs no help, because that folder
+/// is a real one. Symbolic links that lead there from elsewhere are not followed.
+#[must_use]
+pub fn own(path: &[u8]) -> Option<String> {
+    // Nearly all paths end here.
+    if !path.starts_with(b"/sys/") && !path.starts_with(b"/dev/") && !path.starts_with(b"//") {
+        return None;
+    }
+    let text = std::str::from_utf8(path).ok()?;
+    let mut parts: Vec<&str> = Vec::new();
+    for part in text.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                let _root = parts.pop();
+            }
+            name => parts.push(name),
+        }
+    }
+    let plain = format!("/{}", parts.join("/"));
+    let is_inside = |folder: &&str| {
+        plain.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    FOLDERS.iter().any(is_inside).then_some(plain)
+}
+
+/// Returns the number of the adapter whose device file has this path.
+#[must_use]
+pub fn device(path: &str) -> Option<usize> {
+    path.strip_prefix("/dev/infiniband/uverbs")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_adapters_are_found() {
+        for (path, plain) in [
+            ("/sys/class/infiniband", "/sys/class/infiniband"),
+            ("//sys/class//infiniband/./vrnic0/", "/sys/class/infiniband/vrnic0"),
+            ("/dev/x/../infiniband/uverbs0", "/dev/infiniband/uverbs0"),
+            ("/sys/class/infiniband_verbs/abi_version", "/sys/class/infiniband_verbs/abi_version"),
+        ] {
+            assert_eq!(own(path.as_bytes()).as_deref(), Some(plain));
+        }
+    }
+
+    #[test]
+    fn other_files_are_not() {
+        let paths: [&[u8]; 6] = [
+            b"/sys/class/infiniband_mad/umad0",
+            b"/sys/class/net/lo",
+            b"/dev/null",
+            b"/etc/passwd",
+            b"sys/class/infiniband",
+            b"/dev/infiniband/../\xff",
+        ];
+        for path in paths {
+            assert_eq!(own(path), None, "{}", path.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn device_files_have_numbers() {
+        assert_eq!(device("/dev/infiniband/uverbs12"), Some(12));
+        assert_eq!(device("/dev/infiniband/rdma_cm"), None);
+    }
+}
