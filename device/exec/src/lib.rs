@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`trap`] | the system calls that are answered, and how they get here |
+//! | [`uverbs`] | the interface of device files to programs |
 //! | [`adapter`] | an adapter model, and what a kernel driver does for it |
 //! | [`memory`] | the memory that the adapter reaches |
 //!
@@ -18,3 +19,4 @@
 pub mod adapter;
 pub mod memory;
 pub mod trap;
+pub mod uverbs;

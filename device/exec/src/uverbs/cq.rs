@@ -1,0 +1,107 @@
+//! Completion queues.
+
+use rustix::io::Errno;
+use vrnic_abi::admin::{CreateCq, DeviceFeatures, Pages, command};
+use vrnic_abi::cq::{CQE_LEN, LOG_CQES_MAX};
+use vrnic_abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, CqReq, CqResp};
+
+use super::file::OpenFile;
+use super::objects::Object;
+use super::region::forget;
+use super::request::Request;
+use super::routes::{Route, Source};
+use super::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
+
+/// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Completions always have timestamps.
+const TIMESTAMPS: u32 = 1 << 0;
+const IGNORE_OVERRUN: u32 = 1 << 1;
+/// Length of a page in bytes.
+const PAGE: u64 = 4096;
+
+/// Returns the place of a ring of a process, which begins at a page.
+///
+/// # Errors
+/// `EINVAL` if it does not, `EFAULT` if it is not there.
+pub fn ring(request: &Request<'_>, addr: u64, len: u64, written: bool) -> Result<Pages, Errno> {
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::INVAL);
+    }
+    let place = request.process().place(addr, len, written)?;
+    Ok(Pages::new(place, PAGE.trailing_zeros() as u8, 0))
+}
+
+/// Creates a completion queue (`UVERBS_METHOD_CQ_CREATE`, and `create_cq` of the driver).
+///
+/// # Errors
+/// The kernel's, and the adapter's refusal.
+pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    let _exists = file.context()?;
+    file.objects.check_room()?;
+    let completions =
+        request.file(cq::CHANNEL)?.map(|channel| file.channel(channel)).transpose()?;
+    let events = match request.file(cq::EVENT_FD)? {
+        Some(channel) => Some(file.channel(channel)?),
+        None => file.events().cloned(),
+    };
+    let (entries, vector): (u32, u32) = (request.value(cq::ENTRIES), request.value(cq::VECTOR));
+    let flags: u64 = request.value(cq::FLAGS);
+    let asked: CqReq = request.value(UHW_IN);
+    let flags = u32::try_from(flags).map_err(|_| Errno::INVAL)?;
+    if flags & !(TIMESTAMPS | IGNORE_OVERRUN) != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if vector != 0 {
+        return Err(Errno::INVAL);
+    }
+    let params = params(file, request, entries, &asked)?;
+    let params = match (flags & IGNORE_OVERRUN != 0, asked.flags & CQ_HOLDING != 0) {
+        (false, false) => params,
+        (false, true) => params.holding(asked.few.get()),
+        (true, false) => params.ignoring_overruns(),
+        (true, true) => return Err(Errno::INVAL),
+    };
+    let uar = file.take_slot()?;
+    let created = file.device().driver().command::<command::CreateCq>(&CreateCq { uar, ..params });
+    let result = created.inspect_err(|_| file.release_slot(uar))?;
+    let cqn = result.cqn;
+    let user_handle = request.value(cq::USER_HANDLE);
+    let route = Route { user_handle, completions, events, completion_count: 0, event_count: 0 };
+    file.device().routes().insert((file.device().number(), Source::Cq, cqn.get()), route);
+    let object = Object::Cq(cqn, uar);
+    let handle = file.objects.insert(object);
+    let answer =
+        CqResp { cqn, slot: result.slot, uar, vector: 0.into(), uar_mmap: uar.offset().into() };
+    request
+        .respond_or_zero(UHW_OUT, &answer)
+        .and_then(|()| request.respond(cq::RESP_ENTRIES, &(1u32 << asked.log_size)))
+        .and_then(|()| request.respond_handle(HANDLE, handle.into()))
+        .inspect_err(|_| forget(file, handle, &object))
+}
+
+/// Checks what the plugin asks for, and returns the adapter's parameters without the doorbell page.
+fn params(
+    file: &OpenFile,
+    request: &Request<'_>,
+    entries: u32,
+    asked: &CqReq,
+) -> Result<CreateCq, Errno> {
+    let driver = file.device().driver();
+    let holds = asked.flags & CQ_HOLDING != 0;
+    if asked.reserved != [0; 2]
+        || asked.flags & !(CQ_ANY_VECTOR | CQ_HOLDING) != 0
+        || u32::from(asked.log_size) > LOG_CQES_MAX
+        || !holds && asked.few.get() != 0
+    {
+        return Err(Errno::INVAL);
+    }
+    let offered = 1u32 << asked.log_size;
+    if entries == 0 || entries > offered || offered > driver.caps().max_cqe.get() {
+        return Err(Errno::INVAL);
+    }
+    if holds && !driver.caps().has(DeviceFeatures::HOLDING_CQ) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let len = u64::from(offered) * u64::from(CQE_LEN);
+    let pages = ring(request, asked.buf.get(), len, true)?;
+    Ok(CreateCq::new(0, driver.eqn(), asked.log_size, pages))
+}

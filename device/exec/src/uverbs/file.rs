@@ -1,0 +1,270 @@
+//! An open device file: its context, its objects and its doorbell pages.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
+use rustix::io::Errno;
+use vrnic_abi::admin::command;
+use vrnic_abi::uar::SLOTS;
+use vrnic_abi::{ContextId, UarIndex, regs};
+
+use super::channel::Channel;
+use super::device::Device;
+use super::objects::{Object, Objects};
+use super::routes::Source;
+use crate::adapter::bar;
+use crate::memory::space::errno;
+use crate::trap::task::FileId;
+
+/// Offset in a device file of the page with the clock. No doorbell and no queue is there.
+pub const KICK_OFFSET: u64 = bar::LEN;
+/// Maximum number of channels of a file.
+const CHANNELS_MAX: usize = 1024;
+
+/// A doorbell page of a context.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    uar: UarIndex,
+    used: u32,
+}
+
+/// An open device file. When this is dropped, its objects are destroyed.
+#[derive(Debug)]
+pub struct OpenFile {
+    device: Arc<Device>,
+    /// The memory that the program maps: doorbell pages and queues, at their offsets in BAR2.
+    memory: File,
+    id: FileId,
+    context: Option<ContextId>,
+    pages: Vec<Page>,
+    /// Its objects.
+    pub objects: Objects,
+    events: Option<Arc<Channel>>,
+    channels: Vec<Arc<Channel>>,
+}
+
+impl OpenFile {
+    /// Opens the device file of an adapter. Also returns the descriptor for the program.
+    ///
+    /// # Errors
+    /// `EMFILE` or `ENOMEM`.
+    pub fn open(device: &Arc<Device>) -> Result<(Self, OwnedFd), Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = File::from(memfd_create(device.name(), flags)?);
+        let len = KICK_OFFSET + u64::from(regs::KICK_LEN);
+        memory.set_len(len).map_err(|error| errno(&error))?;
+        // Accesses to what we have mapped must not fail because a program makes the file shorter.
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        // The program's descriptor must be of another open file than ours: the end of the last one
+        // of the program's is an event.
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        let theirs = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let id = FileId::of(&memory)?;
+        device.routes().opened();
+        let this = Self {
+            device: Arc::clone(device),
+            memory,
+            id,
+            context: None,
+            pages: Vec::new(),
+            objects: Objects::default(),
+            events: None,
+            channels: Vec::new(),
+        };
+        Ok((this, theirs))
+    }
+
+    /// Returns the adapter.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Returns the identity of the file.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Returns the memory that the program maps.
+    #[must_use]
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// Returns the context.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none (`ib_uverbs_get_ucontext_file`).
+    pub fn context(&self) -> Result<ContextId, Errno> {
+        self.context.ok_or(Errno::INVAL)
+    }
+
+    /// Creates the context, with a first doorbell page. Returns the page.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is one, and the adapter's refusal.
+    pub fn create_context(&mut self) -> Result<UarIndex, Errno> {
+        if self.context.is_some() {
+            return Err(Errno::INVAL);
+        }
+        let id = self.device.driver().command::<command::AllocContext>(&())?;
+        self.context = Some(id);
+        let page = self.add_page(0);
+        if page.is_err() {
+            self.destroy_context();
+        }
+        page
+    }
+
+    /// Takes a slot in a doorbell page that has a free one.
+    ///
+    /// # Errors
+    /// `ENOMEM` if the adapter has no further page.
+    pub fn take_slot(&mut self) -> Result<UarIndex, Errno> {
+        match self.pages.iter_mut().find(|page| page.used < SLOTS) {
+            Some(page) => {
+                page.used += 1;
+                Ok(page.uar)
+            }
+            None => self.add_page(1),
+        }
+    }
+
+    /// Gives a slot of a page back.
+    pub fn release_slot(&mut self, uar: UarIndex) {
+        if let Some(page) = self.pages.iter_mut().find(|page| page.uar == uar) {
+            page.used = page.used.saturating_sub(1);
+        }
+    }
+
+    fn add_page(&mut self, used: u32) -> Result<UarIndex, Errno> {
+        let driver = self.device.driver();
+        let uar = driver.command::<command::AllocUar>(&self.context()?)?;
+        if let Err(error) = driver.host().bar().place(uar.range(), &self.memory) {
+            let _refused = driver.command::<command::FreeUar>(&uar);
+            return Err(error);
+        }
+        self.pages.push(Page { uar, used });
+        Ok(uar)
+    }
+
+    /// Puts the pages of a send queue in device memory into the file.
+    ///
+    /// # Errors
+    /// The errors of mmap.
+    pub fn place(&self, start: u64, len: u64) -> Result<(), Errno> {
+        let range = vrnic_abi::doorbell::BarRange { start, len };
+        self.device.driver().host().bar().place(range, &self.memory)
+    }
+
+    /// Takes such pages out of the file.
+    pub fn clear(&self, start: u64, len: u64) {
+        let range = vrnic_abi::doorbell::BarRange { start, len };
+        let _kept = self.device.driver().host().bar().clear(range);
+    }
+
+    /// Returns the channel for asynchronous events.
+    #[must_use]
+    pub fn events(&self) -> Option<&Arc<Channel>> {
+        self.events.as_ref()
+    }
+
+    /// Sets the channel for asynchronous events of objects that name no other.
+    pub fn set_events(&mut self, channel: Arc<Channel>) {
+        self.device.routes().add_device(self.device.number(), &channel);
+        if let Some(earlier) = self.events.replace(channel) {
+            self.device.routes().remove_device(&earlier);
+        }
+    }
+
+    /// Adds a channel for completion events.
+    ///
+    /// # Errors
+    /// `EMFILE` if there are too many.
+    pub fn add_channel(
+        &mut self,
+        create: impl FnOnce() -> Result<(Channel, u32), Errno>,
+    ) -> Result<u32, Errno> {
+        if self.channels.len() >= CHANNELS_MAX {
+            // Nothing tells when a program closes one. Old ones without queues are probably closed.
+            let unused = self.channels.iter().position(|channel| Arc::strong_count(channel) == 1);
+            drop(self.channels.remove(unused.ok_or(Errno::MFILE)?));
+        }
+        let (channel, descriptor) = create()?;
+        self.channels.push(Arc::new(channel));
+        Ok(descriptor)
+    }
+
+    /// Returns the channel whose end in the program is this file.
+    ///
+    /// # Errors
+    /// `EBADF` if there is none.
+    pub fn channel(&self, id: FileId) -> Result<Arc<Channel>, Errno> {
+        let channels = self.channels.iter().chain(&self.events);
+        let is_it = |channel: &&Arc<Channel>| channel.id() == Ok(id);
+        channels.into_iter().find(is_it).cloned().ok_or(Errno::BADF)
+    }
+
+    /// Destroys an object of the adapter. Returns the numbers of completion events and of
+    /// asynchronous events that were sent for it.
+    ///
+    /// # Errors
+    /// `EBUSY` if others use it.
+    pub fn destroy(&mut self, object: &Object) -> Result<[u32; 2], Errno> {
+        let device = Arc::clone(&self.device);
+        let driver = device.driver();
+        let counts = |source, id| device.routes().remove((device.number(), source, id));
+        match object {
+            Object::Ah(_) => {}
+            Object::Mr(key) => driver.command::<command::DeregMr>(key)?,
+            Object::Pd(pdn) => driver.command::<command::FreePd>(pdn)?,
+            Object::Cq(cqn, uar) => {
+                driver.command::<command::DestroyCq>(cqn)?;
+                self.release_slot(*uar);
+                return Ok(counts(Source::Cq, cqn.get()));
+            }
+            Object::Qp(qp) => {
+                driver.command::<command::DestroyQp>(&qp.qpn)?;
+                self.release_slot(qp.uar);
+                if let Some((start, len)) = qp.device_sq {
+                    self.clear(start, len);
+                }
+                return Ok(counts(Source::Qp, qp.qpn.get()));
+            }
+            Object::Srq(srq) => {
+                driver.command::<command::DestroySrq>(&srq.srqn)?;
+                self.release_slot(srq.uar);
+                return Ok(counts(Source::Srq, srq.srqn.get()));
+            }
+        }
+        Ok([0; 2])
+    }
+
+    fn destroy_context(&mut self) {
+        let Some(id) = self.context.take() else { return };
+        let device = Arc::clone(&self.device);
+        for page in std::mem::take(&mut self.pages) {
+            let _refused = device.driver().command::<command::FreeUar>(&page.uar);
+            let _kept = device.driver().host().bar().clear(page.uar.range());
+        }
+        let _refused = device.driver().command::<command::FreeContext>(&id);
+    }
+}
+
+impl Drop for OpenFile {
+    /// Does what the kernel does when the last descriptor and the last mapping are gone.
+    fn drop(&mut self) {
+        for object in self.objects.take_all() {
+            // In this order, nothing uses it any more.
+            let _refused = self.destroy(&object);
+        }
+        self.destroy_context();
+        if let Some(events) = self.events.take() {
+            self.device.routes().remove_device(&events);
+        }
+        self.device.routes().closed();
+    }
+}

@@ -1,0 +1,39 @@
+//! The interface of device files of RDMA to programs: the ioctls that libibverbs makes, with the
+//! kernel's checks and errors (drivers/infiniband/core/uverbs_ioctl.c and uverbs_cmd.c).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`wire`] | the formats of requests, and the numbers of objects, methods and attributes |
+//! | [`write`] | the formats of commands that were system calls write once |
+//! | [`process`] | what a request needs of the process that makes it |
+//! | [`request`] | a request, copied once and checked against the attributes of its method |
+//! | [`methods`] | the attributes of each method |
+//! | [`dispatch`] | the choice of what a request does |
+//! | [`file`] | an open device file: its context, its objects and its doorbell pages |
+//! | [`objects`] | the objects of a file, by handle |
+//! | [`device`] | an adapter, as its device file shows it |
+//! | [`query`] | queries of an adapter, and contexts |
+//! | [`address`] | paths to peers, and address handles |
+//! | [`region`] | protection domains and memory regions |
+//! | [`cq`], [`qp`], [`qp_attr`], [`srq`] | queues |
+//! | [`channel`] | files from which programs read events |
+//! | [`routes`] | the way of the adapter's events to these files |
+
+pub mod address;
+pub mod channel;
+pub mod cq;
+pub mod device;
+pub mod dispatch;
+pub mod file;
+pub mod methods;
+pub mod objects;
+pub mod process;
+pub mod qp;
+pub mod qp_attr;
+pub mod query;
+pub mod region;
+pub mod request;
+pub mod routes;
+pub mod srq;
+pub mod wire;
+pub mod write;

@@ -1,0 +1,180 @@
+//! The objects of a device file, by handle.
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+use vrnic_abi::{Cqn, Key, Pdn, Qpn, Srqn, UarIndex};
+
+use super::write::QpCap;
+
+/// Maximum number of objects of a file. The adapter has limits of its own for most kinds.
+const MAX: usize = 1 << 20;
+
+/// An object.
+#[derive(Clone, Copy, Debug)]
+pub enum Object {
+    /// An address handle of this protection domain.
+    Ah(u32),
+    /// A memory region.
+    Mr(Key),
+    /// A queue pair.
+    Qp(Qp),
+    /// A shared receive queue.
+    Srq(Srq),
+    /// A completion queue, with its doorbell page.
+    Cq(Cqn, UarIndex),
+    /// A protection domain.
+    Pd(Pdn),
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Qp {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Its doorbell page.
+    pub uar: UarIndex,
+    /// Its sizes.
+    pub cap: QpCap,
+    /// True if each send work request is signaled.
+    pub signals_all: bool,
+    /// Its send queue in device memory: the offset and the length there.
+    pub device_sq: Option<(u64, u64)>,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Srq {
+    /// Its number.
+    pub srqn: Srqn,
+    /// Its doorbell page.
+    pub uar: UarIndex,
+    /// The number of its entries.
+    pub max_wr: u32,
+    /// The number of segments of a receive.
+    pub max_sge: u32,
+}
+
+/// The objects of a file.
+#[derive(Debug, Default)]
+pub struct Objects {
+    all: BTreeMap<u32, Object>,
+    next: u32,
+}
+
+impl Objects {
+    /// Checks that there is room for another object.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn check_room(&self) -> Result<(), Errno> {
+        if self.all.len() < MAX { Ok(()) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Adds an object. Returns its handle.
+    pub fn insert(&mut self, object: Object) -> u32 {
+        while self.all.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let handle = self.next;
+        self.next = handle.wrapping_add(1);
+        self.all.insert(handle, object);
+        handle
+    }
+
+    /// Removes an object.
+    pub fn remove(&mut self, handle: u32) {
+        let _removed = self.all.remove(&handle);
+    }
+
+    /// Returns what `pick` makes of an object.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such object, `EINVAL` if it is of another kind, for which `pick`
+    /// returns nothing (`rdma_lookup_get_uobject` in drivers/infiniband/core/rdma_core.c).
+    pub fn get<T>(&self, handle: u32, pick: impl FnOnce(&Object) -> Option<T>) -> Result<T, Errno> {
+        pick(self.all.get(&handle).ok_or(Errno::NOENT)?).ok_or(Errno::INVAL)
+    }
+
+    /// Returns a protection domain.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub fn pd(&self, handle: u32) -> Result<Pdn, Errno> {
+        self.get(handle, |object| match object {
+            Object::Pd(pdn) => Some(*pdn),
+            _ => None,
+        })
+    }
+
+    /// Returns a completion queue.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub fn cq(&self, handle: u32) -> Result<(Cqn, UarIndex), Errno> {
+        self.get(handle, |object| match object {
+            Object::Cq(cqn, uar) => Some((*cqn, *uar)),
+            _ => None,
+        })
+    }
+
+    /// Returns a queue pair.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub fn qp(&self, handle: u32) -> Result<Qp, Errno> {
+        self.get(handle, |object| match object {
+            Object::Qp(qp) => Some(*qp),
+            _ => None,
+        })
+    }
+
+    /// Returns a shared receive queue.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub fn srq(&self, handle: u32) -> Result<Srq, Errno> {
+        self.get(handle, |object| match object {
+            Object::Srq(srq) => Some(*srq),
+            _ => None,
+        })
+    }
+
+    /// Returns whether an address handle belongs to a protection domain.
+    #[must_use]
+    pub fn has_address_handle(&self, pd: u32) -> bool {
+        self.all.values().any(|object| matches!(object, Object::Ah(of) if *of == pd))
+    }
+
+    /// Takes all objects, in an order in which they can be destroyed.
+    pub fn take_all(&mut self) -> Vec<Object> {
+        let mut all: Vec<_> = std::mem::take(&mut self.all).into_values().collect();
+        all.sort_by_key(|object| match object {
+            Object::Ah(_) => 0,
+            Object::Qp(_) => 1,
+            Object::Mr(_) => 2,
+            Object::Srq(_) => 3,
+            Object::Cq(..) => 4,
+            Object::Pd(_) => 5,
+        });
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_of_other_kinds_are_invalid_and_unknown_ones_are_not_found() {
+        let mut objects = Objects::default();
+        let pd = objects.insert(Object::Pd(7.into()));
+        let ah = objects.insert(Object::Ah(pd));
+        assert_eq!(objects.pd(pd), Ok(7.into()));
+        assert_eq!(objects.cq(pd), Err(Errno::INVAL));
+        assert_eq!(objects.pd(99), Err(Errno::NOENT));
+        assert!(objects.has_address_handle(pd));
+        objects.remove(ah);
+        assert!(!objects.has_address_handle(pd));
+    }
+}

@@ -1,0 +1,42 @@
+//! What a request needs of the process that makes it.
+
+use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::io::Errno;
+use vrnic_abi::GuestAddr;
+
+use crate::trap::task::FileId;
+
+/// A process that makes a request, and waits for the answer.
+pub trait Process {
+    /// Reads its memory.
+    ///
+    /// # Errors
+    /// `EFAULT` if not all of it is there.
+    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// Writes to its memory.
+    ///
+    /// # Errors
+    /// `EFAULT` if not all of it can be written.
+    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Errno>;
+
+    /// Returns the adapter's address of a range of its memory, all of which is there and can be
+    /// read, or also written.
+    ///
+    /// # Errors
+    /// `EFAULT` if that is not so.
+    fn place(&self, addr: u64, len: u64, written: bool) -> Result<GuestAddr, Errno>;
+
+    /// Returns the file that a descriptor refers to.
+    ///
+    /// # Errors
+    /// `EBADF` if there is none.
+    fn file(&self, descriptor: i32) -> Result<FileId, Errno>;
+
+    /// Gives it a copy of a descriptor. Returns the number.
+    ///
+    /// # Errors
+    /// `EMFILE` if it has no room for it.
+    fn give(&self, file: BorrowedFd<'_>) -> Result<RawFd, Errno>;
+}

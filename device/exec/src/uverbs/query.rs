@@ -1,0 +1,108 @@
+//! Queries of an adapter, and contexts (drivers/infiniband/core/uverbs_std_types_device.c).
+
+use rustix::io::Errno;
+use vrnic_abi::ABI_VERSION;
+use vrnic_abi::admin::DeviceFeatures;
+use vrnic_abi::uverbs::{ContextResp, Features};
+
+use super::device::PORT;
+use super::file::{KICK_OFFSET, OpenFile};
+use super::request::Request;
+use super::wire::{UHW_OUT, device};
+use super::write::GidEntry;
+
+/// `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS` and `IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA`.
+const CORE_SUPPORT: u64 = 1 << 0 | 1 << 1;
+
+/// Answers QUERY_PORT (`UVERBS_METHOD_QUERY_PORT`).
+///
+/// # Errors
+/// `EINVAL` for a port that does not exist.
+pub fn query_port(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    let port: u64 = request.value(device::PORT_NUMBER);
+    if port != PORT.into() {
+        return Err(Errno::INVAL);
+    }
+    request.respond_or_zero(device::PORT_RESPONSE, &file.device().port())
+}
+
+/// Answers QUERY_GID_ENTRY.
+///
+/// # Errors
+/// `EINVAL` for a port that does not exist, `ENODATA` for an entry that is not set.
+pub fn query_gid_entry(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    let [port, index]: [u64; 2] =
+        [request.value(device::ENTRY_PORT), request.value(device::ENTRY_INDEX)];
+    let flags: u64 = request.value(device::ENTRY_FLAGS);
+    if port != PORT.into() || flags != 0 || index >= file.device().caps().max_gid.get().into() {
+        return Err(Errno::INVAL);
+    }
+    let index = usize::try_from(index).map_err(|_| Errno::INVAL)?;
+    let entry = file.device().entry(index).ok_or(Errno::NODATA)?;
+    request.respond_or_zero(device::ENTRY, &entry)
+}
+
+/// Answers QUERY_GID_TABLE.
+///
+/// # Errors
+/// `EINVAL` for entries that are too short.
+pub fn query_gid_table(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    let size: u64 = request.value(device::ENTRY_SIZE);
+    let size = usize::try_from(size).map_err(|_| Errno::INVAL)?;
+    let flags: u64 = request.value(device::TABLE_FLAGS);
+    let room = usize::from(request.room(device::ENTRIES));
+    if size < size_of::<GidEntry>() || flags != 0 || size > room && room > 0 {
+        return Err(Errno::INVAL);
+    }
+    let mut table = Vec::new();
+    let mut count = 0u64;
+    while let Some(entry) = file.device().entry(table.len() / size) {
+        if table.len() + size > room {
+            break;
+        }
+        let end = table.len() + size;
+        table.extend_from_slice(zerocopy::IntoBytes::as_bytes(&entry));
+        table.resize(end, 0);
+        count += 1;
+    }
+    request.respond(device::ENTRIES, table.as_slice())?;
+    request.respond(device::ENTRY_COUNT, &count)
+}
+
+/// Creates a context (`UVERBS_METHOD_GET_CONTEXT`).
+///
+/// # Errors
+/// `EINVAL` if the file has one, and the adapter's refusal.
+pub fn get_context(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    let uar = file.create_context()?;
+    request.respond(device::COMPLETION_VECTORS, &1u32)?;
+    request.respond(device::CORE_SUPPORT, &CORE_SUPPORT)?;
+    let caps = file.device().caps();
+    let mut features =
+        Features::ANY_VECTOR | Features::REGION_FLAGS | Features::RATE_LIMIT | Features::COMMANDS;
+    for (feature, of_device) in [
+        (Features::AWAIT, DeviceFeatures::AWAIT),
+        (Features::HOLDING_CQ, DeviceFeatures::HOLDING_CQ),
+        (Features::KEY_OPTIONS, DeviceFeatures::KEY_OPTIONS),
+        (Features::FLUSH, DeviceFeatures::FLUSH),
+        (Features::NULL_KEY, DeviceFeatures::NULL_KEY),
+        (Features::BLOCK_LOOPBACK, DeviceFeatures::BLOCK_LOOPBACK),
+    ] {
+        features.set(feature, caps.has(of_device));
+    }
+    request.respond_or_zero(
+        UHW_OUT,
+        &ContextResp {
+            abi_version: ABI_VERSION.into(),
+            uar,
+            uar_mmap: uar.offset().into(),
+            kick_mmap: KICK_OFFSET.into(),
+            max_wr: caps.max_wr,
+            max_sge: caps.max_sge,
+            max_inline: caps.max_inline,
+            max_cqe: caps.max_cqe,
+            features: features.bits().into(),
+            ..ContextResp::default()
+        },
+    )
+}

@@ -1,0 +1,125 @@
+//! Shared receive queues.
+
+use rustix::io::Errno;
+use vrnic_abi::admin::{self, CreateSrq, command};
+use vrnic_abi::uverbs::{SrqReq, SrqResp};
+use vrnic_abi::{rq, sq};
+
+use super::cq::ring;
+use super::file::OpenFile;
+use super::objects::{Object, Srq};
+use super::region::forget;
+use super::request::Request;
+use super::routes::{Route, Source};
+use super::wire::device::CORE_OUT;
+use super::wire::{HANDLE, UHW_IN, UHW_OUT, srq};
+use super::write::{ModifySrq, QuerySrqResp};
+
+/// `IB_SRQ_MAX_WR`, which is a change of the size.
+const MAX_WR: u32 = 1 << 0;
+/// `IB_SRQ_LIMIT`.
+const LIMIT: u32 = 1 << 1;
+
+/// Returns whether a ring of receives may have these logs of its size and of its stride.
+#[must_use]
+pub fn is_recv_queue(log_size: u8, log_stride: u8) -> bool {
+    let strides = rq::STRIDE_MIN.trailing_zeros()..=rq::STRIDE_MAX.trailing_zeros();
+    u32::from(log_size) <= sq::LOG_WQES_MAX && strides.contains(&log_stride.into())
+}
+
+/// Creates a shared receive queue (`UVERBS_METHOD_SRQ_CREATE`, and `create_srq` of the driver).
+///
+/// # Errors
+/// The kernel's, and the adapter's refusal.
+pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    file.objects.check_room()?;
+    let kind: u64 = request.value(srq::TYPE);
+    if kind != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let pd = request.handle(srq::PD)?.ok_or(Errno::INVAL)?;
+    let pdn = file.objects.pd(pd)?;
+    let events = match request.file(srq::EVENT_FD)? {
+        Some(channel) => Some(file.channel(channel)?),
+        None => file.events().cloned(),
+    };
+    let (max_wr, max_sge): (u32, u32) = (request.value(srq::MAX_WR), request.value(srq::MAX_SGE));
+    let caps = file.device().driver().caps();
+    let asked: SrqReq = request.value(UHW_IN);
+    if max_wr == 0
+        || max_wr > caps.max_wr.get()
+        || max_sge > caps.max_sge.get()
+        || asked.reserved != [0; 6]
+        || !is_recv_queue(asked.log_size, asked.log_stride)
+    {
+        return Err(Errno::INVAL);
+    }
+    let (entries, stride) = (1u32 << asked.log_size, 1u32 << asked.log_stride);
+    if max_wr > entries || rq::stride(max_sge).is_none_or(|least| least > stride) {
+        return Err(Errno::INVAL);
+    }
+    let len = u64::from(entries) * u64::from(stride);
+    let pages = ring(request, asked.buf.get(), len, false)?;
+    let uar = file.take_slot()?;
+    let params = CreateSrq {
+        pages,
+        pdn,
+        uar,
+        log_size: asked.log_size,
+        log_stride: asked.log_stride,
+        ..CreateSrq::default()
+    };
+    let created = file.device().driver().command::<command::CreateSrq>(&params);
+    let result = created.inspect_err(|_| file.release_slot(uar))?;
+    let srqn = result.srqn;
+    let user_handle = request.value(srq::USER_HANDLE);
+    let route =
+        Route { user_handle, completions: None, events, completion_count: 0, event_count: 0 };
+    file.device().routes().insert((file.device().number(), Source::Srq, srqn.get()), route);
+    let object = Object::Srq(Srq { srqn, uar, max_wr: entries, max_sge });
+    let handle = file.objects.insert(object);
+    let answer = SrqResp {
+        srqn,
+        slot: result.slot,
+        uar,
+        uar_mmap: uar.offset().into(),
+        ..SrqResp::default()
+    };
+    request
+        .respond_or_zero(UHW_OUT, &answer)
+        .and_then(|()| request.respond(srq::RESP_MAX_WR, &entries))
+        .and_then(|()| request.respond(srq::RESP_MAX_SGE, &max_sge))
+        .and_then(|()| request.respond(srq::RESP_NUMBER, &srqn.get()))
+        .and_then(|()| request.respond_handle(HANDLE, handle.into()))
+        .inspect_err(|_| forget(file, handle, &object))
+}
+
+/// Sets the limit (`ib_uverbs_modify_srq`).
+///
+/// # Errors
+/// `EOPNOTSUPP` for a change of the size, `EINVAL` for a limit beyond it.
+pub fn modify(file: &OpenFile, command: &ModifySrq) -> Result<(), Errno> {
+    let srq = file.objects.srq(command.srq_handle)?;
+    if command.attr_mask & MAX_WR != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if command.attr_mask & LIMIT == 0 {
+        return Ok(());
+    }
+    if command.srq_limit > srq.max_wr {
+        return Err(Errno::INVAL);
+    }
+    let params = admin::ModifySrq::new(srq.srqn, command.srq_limit);
+    file.device().driver().command::<command::ModifySrq>(&params)
+}
+
+/// Returns the size and the limit (`ib_uverbs_query_srq`).
+///
+/// # Errors
+/// The adapter's refusal.
+pub fn query(file: &OpenFile, request: &Request<'_>, handle: u32) -> Result<(), Errno> {
+    let srq = file.objects.srq(handle)?;
+    let status = file.device().driver().command::<command::QuerySrq>(&srq.srqn)?;
+    let (max_wr, max_sge, srq_limit) = (srq.max_wr, srq.max_sge, status.limit.get());
+    request.respond_or_zero(CORE_OUT, &QuerySrqResp { max_wr, max_sge, srq_limit, reserved: 0 })
+}
