@@ -17,6 +17,7 @@ entries of work queues|1|vrnic-adapter|test=adapter|entries::any_entry_is_within
 admin commands|1000|vrnic-adapter|test=adapter|hostile::any_admin_commands
 attributes of queue pairs|1000|vrnic-adapter|test=adapter|hostile::any_attributes
 work requests|1000|vrnic-adapter|test=adapter|hostile::any_work_requests
+requests of programs of vrnic exec|1000|vrnic-exec|test=requests|requests_of_plausible_attributes_end
 options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read
 segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state
 messages of vfio-user|1|vrnic-device|lib|vfio::request::tests::any_bytes_are_read_within_bounds_or_refused

@@ -7,16 +7,21 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`run`] | the command |
 //! | [`trap`] | the system calls that are answered, and how they get here |
 //! | [`uverbs`] | the interface of device files to programs |
+//! | [`supervisor`] | the thread that answers, and the program's processes |
 //! | [`adapter`] | an adapter model, and what a kernel driver does for it |
 //! | [`memory`] | the memory that the adapter reaches |
 //!
-//! Everything that a program passes is hostile: it is copied once and then checked.
+//! Everything that a program passes is hostile: it is copied once and then checked. The threat
+//! model is in docs/exec.md.
 //!
 //! `unsafe` is confined to [`adapter::bar`], [`trap::launch`] and [`trap::listener`].
 
 pub mod adapter;
 pub mod memory;
+pub mod run;
+pub mod supervisor;
 pub mod trap;
 pub mod uverbs;

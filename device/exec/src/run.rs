@@ -1,0 +1,157 @@
+//! The command itself: it creates the adapters, starts the program, and waits for it.
+
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use vrnic_packet::MacAddr;
+
+use crate::adapter::driver::Driver;
+use crate::adapter::host::ProcessHost;
+use crate::adapter::worker::Worker;
+use crate::memory::spaces::Spaces;
+use crate::supervisor::answers::Answers;
+use crate::supervisor::opened::Files;
+use crate::supervisor::plugin;
+use crate::supervisor::program::{Watch, end_the_rest};
+use crate::trap::filter::filter;
+use crate::trap::launch::{Launched, launch};
+use crate::trap::tree::{Face, Tree, guid, ipv4_gid, link_local_gid};
+use crate::uverbs::device::{Device, Neighbors};
+use crate::uverbs::routes::Routes;
+
+/// Maximum number of adapters.
+pub const ADAPTERS_MAX: usize = 64;
+/// Begin of the MACs of the adapters.
+const MAC: [u8; 5] = [0x52, 0x54, 0, 0x0e, 0];
+/// Number of descriptors that are reserved for device files.
+const DEVICE_FILES: u64 = 64;
+/// Where these descriptors end at most. A table of descriptors has room for all below.
+const DESCRIPTORS_MAX: u64 = 4096;
+/// The environment variable that programs below a supervisor have.
+const INSIDE: &str = "VRNIC_EXEC";
+/// The network interface of the adapters' addresses.
+const INTERFACE: &str = "lo";
+
+/// What to run, and with what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of adapters. Each has an address of its own: 127.0.0.1, 127.0.0.2, and so on.
+    pub adapters: usize,
+    /// The program.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+/// Runs a program with adapters. Returns its exit status.
+///
+/// # Errors
+/// Says what the host does not permit, or why the program cannot be executed.
+pub fn run(options: &Options) -> anyhow::Result<u8> {
+    if std::env::var_os(INSIDE).is_some() {
+        // The outer one answers for this program, too.
+        let error = Command::new(&options.program).args(&options.arguments).exec();
+        return Err(error)
+            .with_context(|| format!("{} cannot be executed", options.program.display()));
+    }
+    ensure!(
+        (1..=ADAPTERS_MAX).contains(&options.adapters),
+        "there can be 1 to {ADAPTERS_MAX} adapters"
+    );
+    let spaces = Arc::new(Spaces::default());
+    let routes = Arc::new(Routes::default());
+    let (drivers, devices) = create(options.adapters, &spaces, &routes)?;
+    let faces: Vec<_> = devices.iter().map(|device| face(device)).collect();
+    let tree = Arc::new(Tree::new(&faces)?);
+    let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
+    let environment = [library, (INSIDE.into(), "1".into())];
+    let first_descriptor = first_descriptor()?;
+    let watch = Watch::new()?;
+    let files = Files::new(&spaces).context("inotify cannot be used")?;
+    let shown = Arc::clone(&tree);
+    let answer = move |listener| {
+        Answers { listener, tree: shown, devices, files, spaces, first_descriptor }.run();
+    };
+    let worker = Worker::start(drivers, routes).context("no thread can be started")?;
+    let Launched { child, answering } = launch(
+        &options.program,
+        &options.arguments,
+        &environment,
+        filter(first_descriptor),
+        answer,
+    )?;
+    raise_file_limit();
+    let status = watch.wait(&child);
+    end_the_rest();
+    // There is no process left that could make a system call.
+    let _panicked = answering.join();
+    drop((worker, tree));
+    Ok(status)
+}
+
+/// Adapters, and how their device files show them.
+type Adapters = (Arc<[Driver]>, Vec<Arc<Device>>);
+
+/// Creates the adapters, all in one network.
+fn create(count: usize, spaces: &Arc<Spaces>, routes: &Arc<Routes>) -> anyhow::Result<Adapters> {
+    let (fabric, start) = (Arc::default(), Instant::now());
+    let mut drivers = Vec::new();
+    let mut gids = Vec::new();
+    let mut neighbors = Neighbors::new();
+    for number in 0..count {
+        let last = u8::try_from(number + 1).context("too many adapters")?;
+        let [a, b, c, d, e] = MAC;
+        let mac = [a, b, c, d, e, last];
+        let host = ProcessHost::new(spaces, start).context("no memory for an adapter")?;
+        let driver = Driver::new(&format!("vrnic{number}"), MacAddr(mac), host, &fabric)?;
+        let own = vec![link_local_gid(mac), ipv4_gid(Ipv4Addr::new(127, 0, 0, last))];
+        for (index, gid) in (0..).zip(&own) {
+            driver.set_gid(index, *gid).context("the adapter refuses an address")?;
+            neighbors.insert(*gid, mac);
+        }
+        drivers.push(driver);
+        gids.push(own);
+    }
+    let drivers: Arc<[Driver]> = drivers.into();
+    let neighbors = Arc::new(neighbors);
+    let devices = (0..)
+        .zip(gids)
+        .map(|(number, gids)| Arc::new(Device::new(&drivers, number, gids, &neighbors, routes)));
+    let devices = devices.collect();
+    Ok((drivers, devices))
+}
+
+/// Returns what programs see of an adapter in sysfs.
+fn face(device: &Device) -> Face {
+    let version = device.driver().caps().fw_version.get();
+    let part = |shift: u32| version >> shift & 0xffff;
+    Face {
+        name: device.name().to_owned(),
+        guid: guid(device.driver().adapter().mac().0),
+        gids: device.gids().to_vec(),
+        interface: INTERFACE,
+        version: format!("{}.{}.{}", part(32), part(16), part(0)),
+    }
+}
+
+/// Returns the lowest descriptor of a device file: few below the highest that a program may have.
+fn first_descriptor() -> anyhow::Result<u32> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_MAX);
+    if limit < 4 * DEVICE_FILES {
+        bail!("the limit of open files is {limit}: it must be at least {}", 4 * DEVICE_FILES);
+    }
+    u32::try_from(limit.min(DESCRIPTORS_MAX) - DEVICE_FILES).context("the limit of open files")
+}
+
+/// Lets this process, but not the program, have as many files as it may.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _kept = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,162 @@
+//! The thread that answers system calls.
+
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::io::Errno;
+use vrnic_adapter::host::GuestMemory;
+
+use super::caller::Caller;
+use super::opened::Files;
+use crate::memory::space::Space;
+use crate::memory::spaces::Spaces;
+use crate::trap::call::{Answer, Call};
+use crate::trap::files::{self, Subject, Wish};
+use crate::trap::listener::{Id, Listener};
+use crate::trap::tree::Tree;
+use crate::trap::{paths, stat, task};
+use crate::uverbs::device::Device;
+use crate::uverbs::dispatch;
+
+/// What answers need.
+#[derive(Debug)]
+pub struct Answers {
+    /// The file by which system calls arrive.
+    pub listener: Listener,
+    /// The files that programs see.
+    pub tree: Arc<Tree>,
+    /// The adapters.
+    pub devices: Vec<Arc<Device>>,
+    /// The memory of programs.
+    pub spaces: Arc<Spaces>,
+    /// The device files that they have opened.
+    pub files: Files,
+    /// The lowest descriptor of a device file.
+    pub first_descriptor: u32,
+}
+
+impl Answers {
+    /// Answers system calls until there is no process left that could make one.
+    pub fn run(mut self) {
+        loop {
+            let mut ready = [
+                PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.files.closing().as_fd(), PollFlags::POLLIN),
+            ];
+            let polled = poll(&mut ready, PollTimeout::NONE);
+            let [calls, closed] = ready.map(|file| file.revents().unwrap_or(PollFlags::empty()));
+            if polled.is_err() {
+                continue;
+            }
+            if closed.contains(PollFlags::POLLIN) {
+                self.files.close_ended();
+            }
+            if calls.contains(PollFlags::POLLIN) {
+                self.one();
+            } else if calls.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) {
+                return;
+            }
+        }
+    }
+
+    /// Answers the next system call.
+    fn one(&mut self) {
+        // An error means that the thread does not wait any more.
+        let Ok((id, call)) = self.listener.receive() else { return };
+        // A bug must not be the end of the program: it would wait for ever.
+        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(id, &call)));
+        let _gone = self.listener.answer(id, answer.unwrap_or(Answer::Failed(Errno::IO)));
+    }
+
+    fn answer(&mut self, id: Id, call: &Call) -> Answer {
+        match call.number {
+            libc::SYS_ioctl => self.ioctl(id, call),
+            libc::SYS_execve | libc::SYS_execveat => self.execute(call),
+            libc::SYS_socket => Answer::Failed(Errno::PROTONOSUPPORT),
+            _ => match files::parse(call) {
+                Some((Subject::Path(addr), wish)) => self.path(id, call, addr, wish),
+                Some((Subject::Descriptor(descriptor), wish)) => {
+                    self.descriptor(call, descriptor, wish)
+                }
+                None => Answer::Continue,
+            },
+        }
+    }
+
+    /// Answers a system call about the file with a path.
+    fn path(&mut self, id: Id, call: &Call, addr: u64, wish: Wish) -> Answer {
+        // The kernel reports what is wrong with a path that cannot be read.
+        let Ok(path) = task::path(call.thread, addr) else { return Answer::Continue };
+        let Some(path) = paths::own(&path) else { return Answer::Continue };
+        match (paths::device(&path), wish) {
+            (Some(number), Wish::Open(_)) => self.open(id, call, number).into(),
+            _ => files::answer(&self.listener, id, call, &self.tree, &path, wish).into(),
+        }
+    }
+
+    /// Opens the device file of the adapter with this number.
+    fn open(&mut self, id: Id, call: &Call, number: usize) -> Result<Answer, Errno> {
+        let device = self.devices.get(number).ok_or(Errno::NOENT)?;
+        let (file, theirs) = self.files.open(device)?;
+        let given = task::free_descriptor(call.thread, self.first_descriptor)
+            .and_then(|at| self.listener.answer_at(id, theirs.as_fd(), at));
+        if let Err(error) = given {
+            self.files.close(file);
+            // The process may not have so high a descriptor.
+            return Err(if error == Errno::BADF { Errno::MFILE } else { error });
+        }
+        Ok(Answer::Given)
+    }
+
+    /// Answers a system call about the attributes of a descriptor, which may be a device file.
+    fn descriptor(&self, call: &Call, descriptor: i32, wish: Wish) -> Answer {
+        let Ok(id) = task::file(call.thread, descriptor) else { return Answer::Continue };
+        let Some(number) = self.files.device(id) else { return Answer::Continue };
+        let place = self.tree.place(&format!("/dev/infiniband/uverbs{number}"));
+        let Ok(metadata) = std::fs::metadata(place) else { return Answer::Failed(Errno::IO) };
+        let number = u32::try_from(number).ok();
+        let (addr, bytes) = match wish {
+            Wish::Stat(addr) => (addr, stat::stat(&metadata, number)),
+            Wish::Statx(addr) => (addr, stat::statx(&metadata, number)),
+            _ => return Answer::Continue,
+        };
+        task::write(call.thread, addr, &bytes).map(|()| Answer::Value(0)).into()
+    }
+
+    /// Executes a request to a device file.
+    fn ioctl(&mut self, id: Id, call: &Call) -> Answer {
+        let Ok(file) = task::file(call.thread, call.descriptor(0)) else { return Answer::Continue };
+        if self.files.device(file).is_none() {
+            return Answer::Continue;
+        }
+        self.request(id, call, file).map(|()| Answer::Value(0)).into()
+    }
+
+    fn request(&mut self, id: Id, call: &Call, file: task::FileId) -> Result<(), Errno> {
+        let process = task::process(call.thread)?;
+        let listener = &self.listener;
+        let opens = || {
+            let space = Space::open(process)?;
+            // The number was that of this process when its memory was opened.
+            if listener.is_waiting(id) { Ok(space) } else { Err(Errno::SRCH) }
+        };
+        let (file, number) = self.files.of_process(file, process, opens)?;
+        let space = self.spaces.get(number).ok_or(Errno::FAULT)?;
+        let caller = Caller { listener, id, thread: call.thread, space, number };
+        dispatch::ioctl(file, &caller, call.arg(2))
+    }
+
+    /// Lets a process execute another program. From now on, its number does not lead to the memory
+    /// that adapters use.
+    fn execute(&self, call: &Call) -> Answer {
+        let spaces = task::process(call.thread).map(|process| self.spaces.of(process));
+        let spaces = spaces.unwrap_or_default();
+        if !spaces.is_empty() {
+            spaces.iter().for_each(|space| space.set_executes());
+            self.devices.iter().for_each(|device| device.driver().host().drain());
+        }
+        Answer::Continue
+    }
+}

@@ -1,0 +1,17 @@
+//! The supervisor: it answers the system calls of programs, and ends with them.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`answers`] | the thread that answers system calls |
+//! | [`opened`] | the device files that programs have opened |
+//! | [`caller`] | the process that makes a request |
+//! | [`closing`] | the end of device files |
+//! | [`program`] | the program's processes: signals, exit status, what it leaves behind |
+//! | [`plugin`] | the plugin of libibverbs |
+
+pub mod answers;
+pub mod caller;
+pub mod closing;
+pub mod opened;
+pub mod plugin;
+pub mod program;

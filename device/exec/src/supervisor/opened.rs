@@ -1,0 +1,116 @@
+//! The device files that programs have opened.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use nix::unistd::Pid;
+use rustix::io::Errno;
+
+use super::closing::Closing;
+use crate::memory::space::Space;
+use crate::memory::spaces::{Number, Spaces};
+use crate::trap::task::FileId;
+use crate::uverbs::device::Device;
+use crate::uverbs::file::OpenFile;
+
+/// Maximum number of files at a time.
+const FILES_MAX: usize = 4096;
+/// Maximum number of processes that make requests to one file.
+const PROCESSES_MAX: usize = 64;
+
+/// A device file, and the memory of the processes that have made requests to it.
+#[derive(Debug)]
+struct Opened {
+    file: OpenFile,
+    memories: Vec<Number>,
+}
+
+/// All files.
+#[derive(Debug)]
+pub struct Files {
+    all: HashMap<FileId, Opened>,
+    closing: Closing,
+    spaces: Arc<Spaces>,
+}
+
+impl Files {
+    /// Returns no files, of programs with these memories.
+    ///
+    /// # Errors
+    /// The error of inotify.
+    pub fn new(spaces: &Arc<Spaces>) -> Result<Self, Errno> {
+        Ok(Self { all: HashMap::new(), closing: Closing::new()?, spaces: Arc::clone(spaces) })
+    }
+
+    /// Returns the file on which to wait for [`Self::close_ended`].
+    #[must_use]
+    pub fn closing(&self) -> &Closing {
+        &self.closing
+    }
+
+    /// Opens the device file of an adapter. Returns the descriptor for the program.
+    ///
+    /// # Errors
+    /// `EMFILE` if there are too many.
+    pub fn open(&mut self, device: &Arc<Device>) -> Result<(FileId, OwnedFd), Errno> {
+        if self.all.len() >= FILES_MAX {
+            return Err(Errno::MFILE);
+        }
+        let (file, theirs) = OpenFile::open(device)?;
+        let id = file.id();
+        self.closing.add(file.memory(), id)?;
+        self.all.insert(id, Opened { file, memories: Vec::new() });
+        Ok((id, theirs))
+    }
+
+    /// Returns a file, and the number of the memory of a process. `opens` opens that memory if this
+    /// is the first request of the process.
+    ///
+    /// # Errors
+    /// Those of `opens`, and `ENOMEM` if too many processes use the file.
+    pub fn of_process(
+        &mut self,
+        id: FileId,
+        process: Pid,
+        opens: impl FnOnce() -> Result<Space, Errno>,
+    ) -> Result<(&mut OpenFile, Number), Errno> {
+        let Self { all, spaces, .. } = self;
+        let opened = all.get_mut(&id).ok_or(Errno::BADF)?;
+        let is_its = |number: &&Number| {
+            spaces.get(**number).is_some_and(|space| space.pid() == process && space.exists())
+        };
+        let known = opened.memories.iter().find(is_its).copied();
+        let number = match known {
+            Some(number) => number,
+            None if opened.memories.len() >= PROCESSES_MAX => return Err(Errno::NOMEM),
+            None => {
+                let number = spaces.insert(opens()?)?;
+                opened.memories.push(number);
+                number
+            }
+        };
+        Ok((&mut opened.file, number))
+    }
+
+    /// Returns the number of the adapter whose device file this is.
+    #[must_use]
+    pub fn device(&self, id: FileId) -> Option<usize> {
+        self.all.get(&id).map(|opened| opened.file.device().number())
+    }
+
+    /// Closes a file that no program has got.
+    pub fn close(&mut self, id: FileId) {
+        let Some(Opened { file, memories }) = self.all.remove(&id) else { return };
+        // The adapter stops using the memory before its number is free.
+        drop(file);
+        memories.into_iter().for_each(|number| self.spaces.remove(number));
+    }
+
+    /// Closes the files that programs have closed.
+    pub fn close_ended(&mut self) {
+        for id in self.closing.ended() {
+            self.close(id);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The program's processes: signals, the exit status, and what the program leaves behind.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+
+/// Time that the processes which the program leaves behind have to end.
+const GRACE: Duration = Duration::from_secs(5);
+/// Interval at which they are looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The signals of this process that concern the program. It is created before the program, so that
+/// none is lost.
+#[derive(Debug)]
+pub struct Watch(Signals);
+
+impl Watch {
+    /// Begins to receive the signals, and becomes the parent of processes whose own parent ends.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn new() -> anyhow::Result<Self> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .context("this process cannot become the parent of orphans")?;
+        let all = [SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+        Signals::new(all).context("signals cannot be received").map(Self)
+    }
+
+    /// Passes signals on until the program ends. Returns its exit status: 128 and the number of the
+    /// signal if one has ended it.
+    pub fn wait(mut self, child: &Child) -> u8 {
+        // CAST: process numbers are positive 32-bit numbers.
+        let program = Pid::from_raw(child.id() as i32);
+        loop {
+            if let Some(status) = reap(program) {
+                return status;
+            }
+            for number in self.0.wait() {
+                let Ok(signal) = Signal::try_from(number) else { continue };
+                // A terminal has sent these to the program, too.
+                let shared = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH)
+                    && rustix::termios::isatty(rustix::stdio::stdin());
+                if signal != Signal::SIGCHLD && !shared {
+                    let _ended = kill(program, signal);
+                }
+            }
+        }
+    }
+}
+
+/// Collects children that have ended. Returns the exit status if one of them is the program.
+fn reap(program: Pid) -> Option<u8> {
+    let mut found = None;
+    loop {
+        let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            // CAST: an exit status is a byte, and signals are small numbers.
+            Ok(WaitStatus::Exited(pid, status)) => (pid, status as u8),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as u8),
+            Ok(WaitStatus::StillAlive) | Err(_) => return found,
+            Ok(_) => continue,
+        };
+        if pid == program {
+            found = Some(status);
+        }
+    }
+}
+
+/// Waits until all processes that the program has left behind have ended, and kills those that do
+/// not end in time.
+pub fn end_the_rest() {
+    let start = Instant::now();
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Err(Errno::ECHILD) => return,
+            Ok(WaitStatus::StillAlive) => {}
+            _ => continue,
+        }
+        if start.elapsed() > GRACE {
+            children().into_iter().for_each(|child| {
+                let _ended = kill(child, Signal::SIGKILL);
+            });
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Returns the children of this process, among which are all orphans of the program.
+fn children() -> Vec<Pid> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let numbers = lists.flat_map(|list| {
+        list.split_whitespace().filter_map(|number| number.parse().ok()).collect::<Vec<i32>>()
+    });
+    numbers.map(Pid::from_raw).collect()
+}

@@ -1,0 +1,190 @@
+//! Real programs below a supervisor. Those of verbs are the stock ones of the system, from the
+//! packages ibverbs-utils and perftest. Without them, or without the plugin, their tests are left
+//! out, unless `VRNIC_EXEC_PROGRAMS=1` demands them.
+//!
+//! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use vrnic_exec::run::{Options, run};
+
+/// The first argument with which this program is a supervisor.
+const SUPERVISE: &str = "supervise";
+/// The environment variable that demands all programs.
+const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let [first, adapters, program, rest @ ..] = &arguments[..]
+        && first == SUPERVISE
+    {
+        let adapters = adapters.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let (program, arguments) = (program.clone(), rest.to_vec());
+        return match run(&Options { adapters, program, arguments }) {
+            Ok(status) => status.into(),
+            Err(error) => {
+                eprintln!("{error:#}");
+                125.into()
+            }
+        };
+    }
+    let mut trials = plain();
+    trials.extend(verbs());
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A run below a supervisor, whose files are in a folder of its own.
+struct Run {
+    output: Output,
+    /// The names of the files that it has left behind.
+    left: Vec<OsString>,
+}
+
+/// Runs a script of the shell with this number of adapters.
+fn shell(adapters: u32, script: &str) -> Result<Run, Failed> {
+    let folder = tempfile::tempdir()?;
+    let plugin = plugin().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
+    let output = Command::new("timeout")
+        .args(["60".into(), std::env::current_exe()?])
+        .args([SUPERVISE, &adapters.to_string(), "sh", "-c", script])
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("VRNIC_PLUGIN", plugin)
+        .output()?;
+    let left = std::fs::read_dir(folder.path())?.flatten().map(|entry| entry.file_name()).collect();
+    Ok(Run { output, left })
+}
+
+impl Run {
+    /// Returns what it has printed, if its exit status is this, and if it has left nothing behind.
+    fn ended(&self, status: i32) -> Result<String, Failed> {
+        let Output { stdout, stderr, status: ended } = &self.output;
+        let texts = [stdout, stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        if ended.code() != Some(status) {
+            return Err(format!("{ended} instead of {status}: {}{}", texts[0], texts[1]).into());
+        }
+        if !self.left.is_empty() {
+            return Err(format!("left behind: {:?}", self.left).into());
+        }
+        Ok(texts[0].clone() + &texts[1])
+    }
+}
+
+fn plain() -> Vec<Trial> {
+    let status = |script: &'static str, status| {
+        let name = format!("`{script}` ends with {status}");
+        Trial::test(name, move || shell(1, script)?.ended(status).map(drop))
+    };
+    vec![
+        status("exit 7", 7),
+        status("kill -TERM $$", 143),
+        status("no-such-program-at-all", 127),
+        status("sh -c 'sleep 0.1; exit 3' & wait $!", 3),
+        Trial::test("ordinary files are as without a supervisor", || {
+            let read = "cat /proc/version /etc/passwd; ls -l /etc /sys/class/net /dev/null";
+            let plain = Command::new("sh").args(["-c", read]).output()?;
+            let below = shell(1, read)?;
+            below.ended(0)?;
+            let same = below.output.stdout == plain.stdout;
+            if same { Ok(()) } else { Err("another output".into()) }
+        }),
+        Trial::test("sysfs has each adapter", || {
+            let text = shell(3, "ls /sys/class/infiniband; cat /sys/class/infiniband/*/fw_ver")?;
+            let text = text.ended(0)?;
+            let all = ["vrnic0\n", "vrnic1\n", "vrnic2\n"].iter().all(|name| text.contains(name));
+            if all { Ok(()) } else { Err(text.into()) }
+        }),
+        Trial::test("device files are character devices", || {
+            let text = shell(1, "stat -c %F:%t:%T /dev/infiniband/uverbs0")?.ended(0)?;
+            let expected = "character special file:e7:c0\n";
+            if text == expected { Ok(()) } else { Err(text.into()) }
+        }),
+        Trial::test("files of the adapters cannot be changed", || {
+            let write = "echo x >/sys/class/infiniband/vrnic0/fw_ver";
+            shell(1, write)?.ended(2).map(drop)
+        }),
+        Trial::test("processes that are left behind are killed", || {
+            shell(1, "sleep 1000 >/dev/null 2>&1 &")?.ended(0).map(drop)
+        }),
+        Trial::test("a supervisor below another one leaves its work to it", || {
+            let own = std::env::current_exe()?;
+            let script = format!("{} {SUPERVISE} 1 sh -c 'exit 9'", own.display());
+            shell(1, &script)?.ended(9).map(drop)
+        }),
+    ]
+}
+
+/// Programs of verbs: a name, and a script.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("ibv_devinfo", "ibv_devinfo -v | grep -q 'state:.*PORT_ACTIVE'"),
+    ("ibv_rc_pingpong", "P -g 1 -c -n 100"),
+    ("ibv_rc_pingpong with events", "ibv_rc_pingpong -g 1 -c -e -n 100"),
+    ("ibv_uc_pingpong", "P -g 1 -n 100"),
+    ("ibv_ud_pingpong", "P -g 1 -n 100"),
+    ("ibv_srq_pingpong", "P -g 1 -n 100"),
+    ("ib_write_bw", "P -x 1 -n 20"),
+    ("ib_write_bw of 8 MiB", "ib_write_bw -x 1 -n 5 -s 8388608"),
+    ("ib_write_bw with UC", "ib_write_bw -x 1 -n 20 -c UC"),
+    ("ib_read_bw", "P -x 1 -n 20"),
+    ("ib_send_bw", "P -x 1 -n 20"),
+    ("ib_send_bw with UD", "ib_send_bw -x 1 -n 20 -c UD -s 2048"),
+    ("ib_send_bw with an SRQ", "ib_send_bw -x 1 -n 20 --use-srq -q 2"),
+    ("ib_send_bw with events", "ib_send_bw -x 1 -n 20 -e"),
+    ("ib_atomic_bw", "P -x 1 -n 20"),
+    ("ib_write_lat", "P -x 1 -n 20"),
+    ("ib_send_lat with events", "ib_send_lat -x 1 -n 20 -e"),
+];
+
+fn verbs() -> Vec<Trial> {
+    let is_demanded = std::env::var_os(DEMANDED).is_some();
+    let mut trials: Vec<_> = PROGRAMS
+        .iter()
+        .map(|(name, script)| {
+            let program = name.split(' ').next().unwrap_or_default();
+            let is_there = plugin().is_some() && is_installed(program);
+            let ignored = !is_there && !is_demanded;
+            let command = script.replacen("P ", &format!("{program} "), 1);
+            let run = move || {
+                let is_whole = command.contains("| ");
+                let script = if is_whole { command } else { pair(&command, &command)? };
+                shell(1, &script)?.ended(0).map(drop)
+            };
+            Trial::test(*name, run).with_ignored_flag(ignored)
+        })
+        .collect();
+    let ignored = plugin().is_none() || !is_installed("ibv_rc_pingpong");
+    let two = || {
+        let program = |device| format!("ibv_rc_pingpong -d vrnic{device} -g 1 -c -n 100");
+        shell(2, &pair(&program(0), &program(1))?)?.ended(0).map(drop)
+    };
+    let two = Trial::test("two adapters exchange messages", two);
+    trials.push(two.with_ignored_flag(ignored && !is_demanded));
+    trials
+}
+
+/// Returns a script that runs a program as a server and as a client, which starts when the server
+/// listens at a TCP port that no other test uses.
+fn pair(server: &str, client: &str) -> Result<String, Failed> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
+    Ok(format!(
+        "{server} -p {port} & server=$!; until {listens}; do sleep 0.05; done; \
+         {client} -p {port} localhost && wait $server"
+    ))
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+/// Returns the plugin that has been built.
+fn plugin() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let built = ["quick", "release"].map(|profile| target.join(profile).join("libvrnic.so"));
+    let set = std::env::var_os("VRNIC_PLUGIN").map(PathBuf::from);
+    set.into_iter().chain(built).find(|path| path.exists())
+}
