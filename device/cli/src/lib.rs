@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`change`] | functions, ports and uplinks of a running daemon |
 //! | [`client`] | requests to the daemon |
+//! | [`exec`] | a program that runs with adapters of its own |
 //! | [`fault`] | rules for fault injection |
 //! | [`manual`] | manual pages and completions for shells |
 //! | [`pcap`], [`files`] | captures, and the files that they are written to |
@@ -18,6 +19,7 @@
 mod change;
 mod client;
 mod columns;
+mod exec;
 mod fault;
 mod files;
 mod manual;
@@ -105,6 +107,9 @@ enum Command {
     Trace(trace::Trace),
     /// Write the traffic of a function, a port or an uplink to a file that Wireshark reads
     Pcap(pcap::Pcap),
+    /// Run a program with adapters of its own, without a daemon, a virtual machine or a kernel
+    /// module. All its children have them, too
+    Exec(exec::Exec),
     /// Write the manual pages and completions of vrnic and vrnicd into a folder
     #[command(hide = true)]
     Manual {
@@ -116,7 +121,11 @@ enum Command {
 /// Runs the command. `daemon` returns the options of vrnicd, for its manual page.
 #[must_use]
 pub fn main(daemon: fn() -> clap::Command) -> ExitCode {
-    match run(Args::parse(), daemon) {
+    let args = Args::parse();
+    if let Command::Exec(exec) = args.command {
+        return exec::main(exec);
+    }
+    match run(args, daemon) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vrnic: {error:#}");
@@ -138,6 +147,7 @@ fn run(args: Args, daemon: fn() -> clap::Command) -> anyhow::Result<()> {
         Command::Assign(change) => resources::assign(&args.control, change),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),
+        Command::Exec(_) => unreachable!("`main` runs it"),
         Command::Manual { folder } => manual::write(&folder, daemon()),
         Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),
     }

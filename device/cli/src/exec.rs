@@ -1,0 +1,47 @@
+//! `vrnic exec`: runs a program with adapters of its own, without a daemon.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use vrnic_exec::run::{Options, run};
+use vrnic_exec::trap::launch::NotExecuted;
+
+/// Exit status if the program could not be started, as that of env(1).
+const FAILED: u8 = 125;
+/// Exit status if the program cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit status if the program does not exist.
+const NOT_FOUND: u8 = 127;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Exec {
+    /// Number of adapters, up to 64. They are vrnic0 with the address 127.0.0.1, vrnic1 with
+    /// 127.0.0.2, and so on
+    #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
+    adapters: usize,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the program. Returns its exit status, or 125 to 127 if it could not be started.
+pub(crate) fn main(exec: Exec) -> ExitCode {
+    let mut command = exec.command.into_iter();
+    // clap demands one.
+    let program = command.next().unwrap_or_default();
+    let options = Options { adapters: exec.adapters, program, arguments: command.collect() };
+    match run(&options) {
+        Ok(status) => status.into(),
+        Err(error) => {
+            eprintln!("vrnic exec: {error:#}");
+            let not_executed = error.downcast_ref::<NotExecuted>();
+            not_executed
+                .map_or(FAILED, |NotExecuted(error)| match error.kind() {
+                    std::io::ErrorKind::NotFound => NOT_FOUND,
+                    _ => NOT_EXECUTABLE,
+                })
+                .into()
+        }
+    }
+}
