@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use vrnic_exec::environment::check;
 use vrnic_exec::run::{Options, run};
 use vrnic_exec::trap::launch::NotExecuted;
 
@@ -20,13 +21,25 @@ pub(crate) struct Exec {
     /// 127.0.0.2, and so on
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     adapters: usize,
+    /// Say whether this host can run programs with adapters, and end
+    #[arg(long, conflicts_with = "command")]
+    check_env: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        required_unless_present = "check_env",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     command: Vec<OsString>,
 }
 
 /// Runs the program. Returns its exit status, or 125 to 127 if it could not be started.
 pub(crate) fn main(exec: Exec) -> ExitCode {
+    if exec.check_env {
+        let (report, fits) = check();
+        print!("{report}");
+        return if fits { ExitCode::SUCCESS } else { FAILED.into() };
+    }
     let mut command = exec.command.into_iter();
     // clap demands one.
     let program = command.next().unwrap_or_default();

@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`run`] | the command |
+//! | [`environment`] | checks whether this host can run programs with adapters |
 //! | [`trap`] | the system calls that are answered, and how they get here |
 //! | [`uverbs`] | the interface of device files to programs |
 //! | [`supervisor`] | the thread that answers, and the program's processes |
@@ -20,6 +21,7 @@
 //! `unsafe` is confined to [`adapter::bar`], [`trap::launch`] and [`trap::listener`].
 
 pub mod adapter;
+pub mod environment;
 pub mod memory;
 pub mod run;
 pub mod supervisor;

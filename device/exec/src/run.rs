@@ -54,7 +54,7 @@ pub struct Options {
 /// # Errors
 /// Says what the host does not permit, or why the program cannot be executed.
 pub fn run(options: &Options) -> anyhow::Result<u8> {
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         // The outer one answers for this program, too.
         let error = Command::new(&options.program).args(&options.arguments).exec();
         return Err(error)
@@ -93,6 +93,12 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
     let _panicked = answering.join();
     drop((worker, tree));
     Ok(status)
+}
+
+/// Returns whether this process runs below a supervisor.
+#[must_use]
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
 }
 
 /// Adapters, and how their device files show them.

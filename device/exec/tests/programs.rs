@@ -2,7 +2,8 @@
 //! packages ibverbs-utils and perftest. Without them, or without the plugin, their tests are left
 //! out, unless `VRNIC_EXEC_PROGRAMS=1` demands them.
 //!
-//! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program.
+//! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program, and with
+//! `--check-env` instead of a program it checks the host.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use vrnic_exec::environment::check;
 use vrnic_exec::run::{Options, run};
 
 /// The first argument with which this program is a supervisor.
@@ -24,6 +26,11 @@ fn main() -> ExitCode {
     {
         let adapters = adapters.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
         let (program, arguments) = (program.clone(), rest.to_vec());
+        if program == "--check-env" {
+            let (report, fits) = check();
+            print!("{report}");
+            return u8::from(!fits).into();
+        }
         return match run(&Options { adapters, program, arguments }) {
             Ok(status) => status.into(),
             Err(error) => {
@@ -108,6 +115,18 @@ fn plain() -> Vec<Trial> {
         }),
         Trial::test("processes that are left behind are killed", || {
             shell(1, "sleep 1000 >/dev/null 2>&1 &")?.ended(0).map(drop)
+        }),
+        Trial::test("a host that can run programs is found to fit, also from inside", || {
+            let own = std::env::current_exe()?;
+            let script = format!("{} {SUPERVISE} 1 --check-env", own.display());
+            let plugin = plugin().unwrap_or_else(|| own.clone());
+            let mut plain = Command::new("sh");
+            let plain = plain.args(["-c", &script]).env("VRNIC_PLUGIN", plugin).output()?;
+            let inside = shell(1, &script)?.ended(0)?;
+            let plain = String::from_utf8_lossy(&plain.stdout).into_owned();
+            let fits = plain.contains("trial: a program has found an adapter\n");
+            let fits = fits && inside.contains("trial: this is below another");
+            if fits { Ok(()) } else { Err((plain + &inside).into()) }
         }),
         Trial::test("a supervisor below another one leaves its work to it", || {
             let own = std::env::current_exe()?;
