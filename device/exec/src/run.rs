@@ -45,7 +45,7 @@ pub struct Options {
     pub adapters: usize,
     /// The program.
     pub program: OsString,
-    /// Its arguments.
+    /// The arguments of the program.
     pub arguments: Vec<OsString>,
 }
 

@@ -2,8 +2,8 @@
 //! packages ibverbs-utils and perftest. Without them, or without the plugin, their tests are left
 //! out, unless `VRNIC_EXEC_PROGRAMS=1` demands them.
 //!
-//! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program, and with
-//! `--check-env` instead of a program it checks the host.
+//! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program, and
+//! with `--check-env` instead of a program it checks the host.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;

@@ -22,7 +22,7 @@ pub struct Caller<'a> {
     pub id: Id,
     /// The thread.
     pub thread: Pid,
-    /// Its process' memory.
+    /// The memory of the thread's process.
     pub space: Arc<Space>,
     /// The number of that memory.
     pub number: Number,

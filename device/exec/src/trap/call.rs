@@ -8,9 +8,9 @@ use rustix::io::Errno;
 pub struct Call {
     /// The thread that has made it.
     pub thread: Pid,
-    /// Its number.
+    /// The number of the system call.
     pub number: i64,
-    /// Its arguments.
+    /// The arguments of the system call.
     pub args: [u64; 6],
 }
 
@@ -34,11 +34,11 @@ impl Call {
 pub enum Answer {
     /// The kernel executes it.
     Continue,
-    /// It returns this value.
+    /// The system call returns this value.
     Value(i64),
-    /// It fails with this error.
+    /// The system call fails with this error.
     Failed(Errno),
-    /// It has been answered already.
+    /// Somebody has answered already.
     Given,
 }
 

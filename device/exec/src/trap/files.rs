@@ -32,9 +32,9 @@ pub enum Wish {
 /// A system call about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// It names the file by the path at this address.
+    /// The system call names the file by the path at this address.
     Path(u64),
-    /// It names the file by a descriptor.
+    /// The system call names the file by a descriptor.
     Descriptor(i32),
 }
 

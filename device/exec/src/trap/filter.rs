@@ -2,8 +2,9 @@
 //! kernel Documentation/userspace-api/seccomp_filter.rst). It runs for each system call, so it is
 //! short: about fifty instructions, 0.05 to 0.1 microseconds.
 //!
-//! It is written by hand, because crates that make filters allow or forbid system calls: they have
-//! no action that asks a supervisor, and no program that jumps over the tests of one system call.
+//! The filter is written by hand, because crates that make filters allow or forbid system calls:
+//! they have no action that asks a supervisor, and no program that jumps over the tests of one
+//! system call.
 
 use std::mem::offset_of;
 
@@ -42,9 +43,9 @@ const EXECUTES: [c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 /// A test of an argument.
 #[derive(Clone, Copy)]
 enum Test {
-    /// Its lower half is this number.
+    /// The lower half of the argument is this number.
     Is(usize, u32),
-    /// Its lower half is at least the first number, and below the second.
+    /// The lower half of the argument is at least the first number, and below the second.
     Between(usize, u32, u32),
 }
 

@@ -23,7 +23,7 @@ use super::listener::Listener;
 /// A program that runs with the filter.
 #[derive(Debug)]
 pub struct Launched {
-    /// Its first process.
+    /// The first process of the program.
     pub child: Child,
     /// The thread that answers its system calls.
     pub answering: JoinHandle<bool>,

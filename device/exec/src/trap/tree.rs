@@ -23,11 +23,11 @@ const VERBS_ABI: u32 = 6;
 /// What the tree says of an adapter.
 #[derive(Clone, Debug)]
 pub struct Face {
-    /// Its name.
+    /// The name of the adapter.
     pub name: String,
-    /// Its GUID.
+    /// The GUID of the adapter.
     pub guid: [u8; 8],
-    /// Its GIDs.
+    /// The GIDs of the adapter.
     pub gids: Vec<[u8; 16]>,
     /// The network interface that its GIDs belong to.
     pub interface: &'static str,

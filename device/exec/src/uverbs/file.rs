@@ -39,7 +39,7 @@ pub struct OpenFile {
     id: FileId,
     context: Option<ContextId>,
     pages: Vec<Page>,
-    /// Its objects.
+    /// The objects of the program.
     pub objects: Objects,
     events: Option<Arc<Channel>>,
     channels: Vec<Arc<Channel>>,

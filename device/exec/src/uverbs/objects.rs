@@ -30,24 +30,24 @@ pub enum Object {
 /// A queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Qp {
-    /// Its number.
+    /// The number of the queue pair.
     pub qpn: Qpn,
-    /// Its doorbell page.
+    /// The doorbell page of the queue pair.
     pub uar: UarIndex,
-    /// Its sizes.
+    /// The sizes of the queues.
     pub cap: QpCap,
     /// True if each send work request is signaled.
     pub signals_all: bool,
-    /// Its send queue in device memory: the offset and the length there.
+    /// The send queue in device memory: the offset and the length there.
     pub device_sq: Option<(u64, u64)>,
 }
 
 /// A shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Srq {
-    /// Its number.
+    /// The number of the SRQ.
     pub srqn: Srqn,
-    /// Its doorbell page.
+    /// The doorbell page of the SRQ.
     pub uar: UarIndex,
     /// The number of its entries.
     pub max_wr: u32,

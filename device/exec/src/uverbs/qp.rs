@@ -196,8 +196,7 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let created = file.device().driver().command::<command::CreateQp>(&CreateQp { uar, ..params });
     let result = created.inspect_err(|_| file.release_slot(uar))?;
     let user_handle = request.value(qp::USER_HANDLE);
-    let route =
-        Route { user_handle, completions: None, events, completion_count: 0, event_count: 0 };
+    let route = Route { user_handle, events, ..Route::default() };
     let key = (file.device().number(), Source::Qp, result.qpn.get());
     file.device().routes().insert(key, route);
     let device_sq = plan

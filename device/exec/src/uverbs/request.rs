@@ -33,9 +33,9 @@ pub enum Form {
 /// An attribute that a method has.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its number.
+    /// The number of the attribute.
     pub id: u16,
-    /// Its form.
+    /// The form of the attribute.
     pub form: Form,
     /// True if the method needs it.
     pub needed: bool,
@@ -45,7 +45,7 @@ pub struct Known {
 #[derive(Debug)]
 struct Given {
     raw: Attribute,
-    /// Its place in the request.
+    /// The place of the attribute in the request.
     place: u64,
     /// The bytes of input.
     input: Vec<u8>,

@@ -24,8 +24,8 @@ pub enum Source {
 /// An object that has events: its adapter, its kind and its number there.
 pub type Key = (usize, Source, u32);
 
-/// What is known of it.
-#[derive(Debug)]
+/// The way of the events of an object to its program.
+#[derive(Debug, Default)]
 pub struct Route {
     /// The program's number for it.
     pub user_handle: u64,

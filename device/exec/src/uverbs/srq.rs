@@ -33,8 +33,7 @@ pub fn is_recv_queue(log_size: u8, log_stride: u8) -> bool {
 /// The kernel's, and the adapter's refusal.
 pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     file.objects.check_room()?;
-    let kind: u64 = request.value(srq::TYPE);
-    if kind != 0 {
+    if request.value::<u64>(srq::TYPE) != 0 {
         return Err(Errno::OPNOTSUPP);
     }
     let pd = request.handle(srq::PD)?.ok_or(Errno::INVAL)?;
@@ -73,8 +72,7 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let result = created.inspect_err(|_| file.release_slot(uar))?;
     let srqn = result.srqn;
     let user_handle = request.value(srq::USER_HANDLE);
-    let route =
-        Route { user_handle, completions: None, events, completion_count: 0, event_count: 0 };
+    let route = Route { user_handle, events, ..Route::default() };
     file.device().routes().insert((file.device().number(), Source::Srq, srqn.get()), route);
     let object = Object::Srq(Srq { srqn, uar, max_wr: entries, max_sge });
     let handle = file.objects.insert(object);

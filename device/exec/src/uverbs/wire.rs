@@ -38,7 +38,7 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Attribute {
-    /// Its number.
+    /// The number of the attribute.
     pub id: u16,
     /// Number of bytes; zero for objects and descriptors.
     pub len: u16,
@@ -158,9 +158,9 @@ pub mod qp {
     pub const RECV_CQ: u16 = 5;
     /// The program's number for it.
     pub const USER_HANDLE: u16 = 7;
-    /// Its sizes.
+    /// The sizes of the queues.
     pub const CAP: u16 = 8;
-    /// Its type.
+    /// The type of the queue pair.
     pub const TYPE: u16 = 9;
     /// Flags.
     pub const FLAGS: u16 = 10;
@@ -168,7 +168,7 @@ pub mod qp {
     pub const EVENT_FD: u16 = 12;
     /// The sizes that it got.
     pub const RESP_CAP: u16 = 13;
-    /// Its number.
+    /// The number of the queue pair.
     pub const RESP_NUMBER: u16 = 14;
     /// In [`FLAGS`]: each send work request is signaled.
     pub const SIGNAL_ALL: u64 = 1 << 12;
@@ -192,7 +192,7 @@ pub mod srq {
     pub const MAX_SGE: u16 = 6;
     /// The limit, which creation ignores.
     pub const LIMIT: u16 = 7;
-    /// Its type.
+    /// The type of the SRQ.
     pub const TYPE: u16 = 9;
     /// The descriptor of a channel for asynchronous events.
     pub const EVENT_FD: u16 = 10;
@@ -200,7 +200,7 @@ pub mod srq {
     pub const RESP_MAX_WR: u16 = 11;
     /// The number of segments.
     pub const RESP_MAX_SGE: u16 = 12;
-    /// Its number.
+    /// The number of the SRQ.
     pub const RESP_NUMBER: u16 = 13;
 }
 
