@@ -55,8 +55,26 @@ fn commits_in_order_pass() -> Result<()> {
     fs::rename(clone.path().join("file"), clone.path().join("moved"))?;
     git(clone.path(), &["add", "--all"])?;
     git(clone.path(), &["commit", "--quiet", "-m", "all: Move a file"])?;
-    let (passed, text) = check(clone.path(), &[])?;
-    ensure!(passed && text.contains("the messages of 3 commits are in order"), "{text}");
+    for (range, number) in [(&[][..], 3), (&["HEAD~2.."][..], 2)] {
+        let (passed, text) = check(clone.path(), range)?;
+        let said = format!("the messages of {number} commits are in order");
+        ensure!(passed && text.contains(&said), "{range:?}: {text}");
+    }
+    let (passed, text) = check(clone.path(), &["nonsense..HEAD"])?;
+    ensure!(!passed && text.contains("git knows no commits 'nonsense..HEAD'"), "{text}");
+    Ok(())
+}
+
+/// A clone with a part of the history has its first commit without the one before.
+#[test]
+fn a_shallow_clone_is_not_checked() -> Result<()> {
+    let clone = clone()?;
+    commit(clone.path(), 2, &["do this"])?;
+    let shallow = tempfile::tempdir()?;
+    let from = format!("file://{}", clone.path().display());
+    git(shallow.path(), &["clone", "--quiet", "--depth", "1", &from, "."])?;
+    let (passed, text) = check(shallow.path(), &[])?;
+    ensure!(passed && text.contains("only a part of the history"), "{text}");
     Ok(())
 }
 
@@ -66,6 +84,7 @@ fn each_fault_of_a_message_is_named() -> Result<()> {
     for (lines, message, part) in [
         (1, &["Do this"][..], "is not of the form"),
         (1, &["tests: do this"], "is not of the form"),
+        (1, &["tests: do this: That"], "is not of the form"),
         (1, &["tests, cli: Do this"], "has no component 'cli'"),
         (1, &["tests: Do this."], "ends with a full stop"),
         (1, &[&long], "characters, and at most 72"),
@@ -90,5 +109,11 @@ fn the_hook_refuses_a_commit() -> Result<()> {
     let text = refused.err().map(|error| error.to_string()).unwrap_or_default();
     ensure!(text.contains("is not of the form"), "{text}");
     commit(clone.path(), 2, &["tests: Do this"])?;
+    commit(clone.path(), 3, &["fixup! tests: Do this"])?;
+    git(clone.path(), &["checkout", "--quiet", "-b", "other", "HEAD~1"])?;
+    fs::write(clone.path().join("other"), "text")?;
+    git(clone.path(), &["add", "--all"])?;
+    git(clone.path(), &["commit", "--quiet", "-m", "tests: Do that"])?;
+    git(clone.path(), &["merge", "--quiet", "--no-edit", "-"])?;
     Ok(())
 }

@@ -35,13 +35,17 @@ use vrnic_tests::script::{run, said, top};
 const NO_CACHE: &str = "/proc/vrnic";
 
 /// Returns a command without the settings that the script of this test run has given to its own
-/// commands.
+/// commands, and without git's.
 fn plain(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    let of_scripts = |name: &OsString| name.as_encoded_bytes().starts_with(b"VRNIC_");
+    let of_scripts = |name: &OsString| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"VRNIC_") || name.starts_with(b"GIT_")
+    };
     for name in env::vars_os().map(|(name, _)| name).filter(of_scripts) {
         command.env_remove(name);
     }
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
     command
 }
 
