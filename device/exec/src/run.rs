@@ -20,7 +20,7 @@ use crate::supervisor::opened::Files;
 use crate::supervisor::plugin;
 use crate::supervisor::program::{Watch, end_the_rest};
 use crate::trap::filter::filter;
-use crate::trap::launch::{Launched, launch};
+use crate::trap::launch::{Launched, NotExecuted, launch};
 use crate::trap::tree::{Face, Tree, guid, ipv4_gid, link_local_gid};
 use crate::uverbs::device::{Device, Neighbors};
 use crate::uverbs::routes::Routes;
@@ -57,8 +57,8 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
     if is_inside() {
         // The outer one answers for this program, too.
         let error = Command::new(&options.program).args(&options.arguments).exec();
-        return Err(error)
-            .with_context(|| format!("{} cannot be executed", options.program.display()));
+        let what = format!("{} cannot be executed", options.program.display());
+        return Err(anyhow::Error::new(NotExecuted(error)).context(what));
     }
     ensure!(
         (1..=ADAPTERS_MAX).contains(&options.adapters),

@@ -39,33 +39,34 @@ impl Bar {
     }
 
     /// Puts pages of a file, at the same offset, in the place of this range. The file has these
-    /// pages as long as it exists: nobody can make it shorter.
+    /// pages as long as it exists: nobody can make it shorter. Ends the process if memory is short.
     ///
     /// # Errors
-    /// `EINVAL` if the range is not one of pages inside, and the errors of mmap.
+    /// `EINVAL` if the range is not one of pages inside.
     pub fn place(&self, range: BarRange, file: &File) -> Result<(), Errno> {
         let (address, len) = self.inside(range)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range is inside of the mapping that `self` owns, so only its pages are
-        // replaced. It stays mapped, readable and writable at any time, because the kernel replaces
-        // pages under the lock of the address space. The memory is only accessed as atomic words,
-        // which may change at any time.
-        let _same = unsafe { mmap(address, len, prot, flags, file.as_fd(), range.start) }?;
-        Ok(())
+        // replaced. It stays mapped, readable and writable at any time: the kernel replaces pages
+        // under the lock of the address space, and if it fails, which may leave a hole, the process
+        // ends. The memory is only accessed as atomic words, which may change at any time.
+        let replaced = unsafe { mmap(address, len, prot, flags, file.as_fd(), range.start) };
+        whole(replaced)
     }
 
-    /// Puts zeroes in the place of this range, which then belongs to no file.
+    /// Puts zeroes in the place of this range, which then belongs to no file. Ends the process if
+    /// memory is short.
     ///
     /// # Errors
-    /// `EINVAL` if the range is not one of pages inside, and the errors of mmap.
+    /// `EINVAL` if the range is not one of pages inside.
     pub fn clear(&self, range: BarRange) -> Result<(), Errno> {
         let (address, len) = self.inside(range)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: as in `place`.
-        let _same = unsafe { mmap_anonymous(address, len, prot, flags) }?;
-        Ok(())
+        let replaced = unsafe { mmap_anonymous(address, len, prot, flags) };
+        whole(replaced)
     }
 
     /// Returns the address and the length of a range of pages inside.
@@ -77,6 +78,17 @@ impl Bar {
         let address = usize::try_from(self.0.address() + range.start).map_err(|_| Errno::INVAL)?;
         let len = usize::try_from(range.len).map_err(|_| Errno::INVAL)?;
         Ok((std::ptr::with_exposed_provenance_mut(address), len))
+    }
+}
+
+/// Takes the result of mmap over pages of a mapping, which may leave a hole if it fails.
+fn whole(replaced: Result<*mut core::ffi::c_void, Errno>) -> Result<(), Errno> {
+    match replaced {
+        Ok(_same) => Ok(()),
+        Err(error) => {
+            eprintln!("vrnic exec: the pages of an adapter cannot be mapped: {error}");
+            std::process::abort()
+        }
     }
 }
 

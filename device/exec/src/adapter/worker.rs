@@ -1,10 +1,12 @@
 //! The thread that runs the adapters: it polls them, and hands their events on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::SigSet;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::HEARTBEAT_PERIOD_MS;
 
@@ -68,11 +70,13 @@ impl Drop for Worker {
 }
 
 fn run(drivers: &[Driver], events: &dyn Events, ends: &AtomicBool) {
+    // The main thread handles signals.
+    let _masked = SigSet::all().thread_block();
     let (mut worked, mut beaten) = (Instant::now(), Instant::now());
     while !ends.load(Ordering::Relaxed) {
         let mut busy = false;
         for (place, driver) in drivers.iter().enumerate() {
-            busy |= driver.adapter().poll(0).busy;
+            busy |= poll(driver);
             while let Some((kind, id)) = driver.event() {
                 busy = true;
                 events.event(place, kind, id);
@@ -92,6 +96,19 @@ fn run(drivers: &[Driver], events: &dyn Events, ends: &AtomicBool) {
             thread::sleep(nap);
         } else {
             thread::yield_now();
+        }
+    }
+}
+
+/// Polls an adapter. Returns whether it had work. A bug in the adapter ends the process, and its
+/// program with it, which would wait for ever.
+fn poll(driver: &Driver) -> bool {
+    let polled = catch_unwind(AssertUnwindSafe(|| driver.adapter().poll(0).busy));
+    match polled {
+        Ok(busy) if !driver.host().has_failed() => busy,
+        _ => {
+            eprintln!("vrnic exec: the adapter has failed because of a bug");
+            std::process::abort()
         }
     }
 }

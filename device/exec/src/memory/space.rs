@@ -10,12 +10,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 use rustix::io::Errno;
+use rustix::process::PidfdFlags;
 
 /// The end of the addresses of programs.
 pub const END: u64 = 1 << 47;
@@ -28,22 +31,25 @@ const LAST: usize = 8;
 pub struct Space {
     pid: Pid,
     file: File,
+    /// Becomes readable when the process ends, before its number can be used again.
+    process: OwnedFd,
     /// True when the process executes, or has executed, another program.
     executes: AtomicBool,
-    /// True when the process has ended.
-    ended: AtomicBool,
 }
 
 impl Space {
-    /// Opens the memory of a process.
+    /// Opens the memory of a process, which must not end meanwhile: afterwards the caller checks
+    /// that a thread of the process still waits for an answer.
     ///
     /// # Errors
     /// Returns the error of opening its file, such as `EACCES` for a process that cannot be traced.
     pub fn open(pid: Pid) -> Result<Self, Errno> {
+        let number = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(Errno::SRCH)?;
+        let process = rustix::process::pidfd_open(number, PidfdFlags::empty())?;
         let path = format!("/proc/{pid}/mem");
         let file =
             OpenOptions::new().read(true).write(true).open(path).map_err(|error| errno(&error))?;
-        Ok(Self { pid, file, executes: AtomicBool::new(false), ended: AtomicBool::new(false) })
+        Ok(Self { pid, file, process, executes: AtomicBool::new(false) })
     }
 
     /// Returns the number of the process.
@@ -58,16 +64,17 @@ impl Space {
         self.executes.store(true, Ordering::SeqCst);
     }
 
-    /// Records that the process has ended.
-    pub fn set_ended(&self) {
-        self.ended.store(true, Ordering::SeqCst);
+    /// Returns whether the process has ended, so that its number may soon be another one's.
+    fn has_ended(&self) -> bool {
+        let mut ended = [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ended, PollTimeout::ZERO) != Ok(0)
     }
 
     /// Returns whether the memory still exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         // Any address will do: memory that is gone reads as empty, and unmapped memory fails.
-        !self.ended.load(Ordering::SeqCst) && !matches!(self.file.read_at(&mut [0], 1 << 12), Ok(0))
+        !matches!(self.file.read_at(&mut [0], 1 << 12), Ok(0))
     }
 
     /// Copies memory out.
@@ -79,11 +86,11 @@ impl Space {
         if into.is_empty() {
             return Ok(());
         }
-        if self.ended.load(Ordering::Relaxed) {
-            return Err(Errno::FAULT);
-        }
         if self.executes.load(Ordering::Relaxed) {
             return self.file.read_exact_at(into, addr).map_err(|_| Errno::FAULT);
+        }
+        if self.has_ended() {
+            return Err(Errno::FAULT);
         }
         let (base, len) = (to_usize(addr)?, into.len());
         let moved =
@@ -100,9 +107,6 @@ impl Space {
         if from.is_empty() {
             return Ok(());
         }
-        if self.ended.load(Ordering::Relaxed) {
-            return Err(Errno::FAULT);
-        }
         let split = from.len().saturating_sub(LAST);
         if self.executes.load(Ordering::Relaxed) {
             let (first, last) = from.split_at(split);
@@ -111,6 +115,9 @@ impl Space {
                 .write_all_at(first, addr)
                 .and_then(|()| self.file.write_all_at(last, addr + split as u64))
                 .map_err(|_| Errno::FAULT);
+        }
+        if self.has_ended() {
+            return Err(Errno::FAULT);
         }
         // The kernel copies one range after the other.
         let base = to_usize(addr)?;
@@ -183,6 +190,10 @@ mod tests {
         child.kill().expect("a running process");
         child.wait().expect("a child");
         assert!(!space.exists());
+        // By the number of the process, which another one may have now, and by the file.
+        assert!(space.has_ended());
+        assert_eq!(space.read(1 << 16, &mut [0; 8]), Err(Errno::FAULT));
+        assert_eq!(space.write(1 << 16, &[0; 8]), Err(Errno::FAULT));
         space.set_executes();
         assert_eq!(space.read(1 << 16, &mut [0; 8]), Err(Errno::FAULT));
     }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use vrnic_adapter::host::GuestMemory;
 
@@ -40,6 +41,9 @@ pub struct Answers {
 impl Answers {
     /// Answers system calls until there is no process left that could make one.
     pub fn run(mut self) {
+        // The main thread handles signals. One that interrupts the gift of a descriptor would let
+        // the system call return without it.
+        let _masked = SigSet::all().thread_block();
         loop {
             let mut ready = [
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
@@ -51,7 +55,7 @@ impl Answers {
                 continue;
             }
             if closed.contains(PollFlags::POLLIN) {
-                self.files.close_ended();
+                let _message = catch_unwind(AssertUnwindSafe(|| self.files.close_ended()));
             }
             if calls.contains(PollFlags::POLLIN) {
                 self.one();
@@ -78,7 +82,7 @@ impl Answers {
             _ => match files::parse(call) {
                 Some((Subject::Path(addr), wish)) => self.path(id, call, addr, wish),
                 Some((Subject::Descriptor(descriptor), wish)) => {
-                    self.descriptor(call, descriptor, wish)
+                    self.descriptor(id, call, descriptor, wish)
                 }
                 None => Answer::Continue,
             },
@@ -91,17 +95,17 @@ impl Answers {
         let Ok(path) = task::path(call.thread, addr) else { return Answer::Continue };
         let Some(path) = paths::own(&path) else { return Answer::Continue };
         match (paths::device(&path), wish) {
-            (Some(number), Wish::Open(_)) => self.open(id, call, number).into(),
+            (Some(number), Wish::Open(flags)) => self.open(id, call, number, flags).into(),
             _ => files::answer(&self.listener, id, call, &self.tree, &path, wish).into(),
         }
     }
 
-    /// Opens the device file of the adapter with this number.
-    fn open(&mut self, id: Id, call: &Call, number: usize) -> Result<Answer, Errno> {
+    /// Opens the device file of the adapter with this number, with these flags of `open(2)`.
+    fn open(&mut self, id: Id, call: &Call, number: usize, flags: i32) -> Result<Answer, Errno> {
         let device = self.devices.get(number).ok_or(Errno::NOENT)?;
         let (file, theirs) = self.files.open(device)?;
         let given = task::free_descriptor(call.thread, self.first_descriptor)
-            .and_then(|at| self.listener.answer_at(id, theirs.as_fd(), at));
+            .and_then(|at| self.listener.answer_at(id, theirs.as_fd(), at, flags));
         if let Err(error) = given {
             self.files.close(file);
             // The process may not have so high a descriptor.
@@ -111,9 +115,9 @@ impl Answers {
     }
 
     /// Answers a system call about the attributes of a descriptor, which may be a device file.
-    fn descriptor(&self, call: &Call, descriptor: i32, wish: Wish) -> Answer {
-        let Ok(id) = task::file(call.thread, descriptor) else { return Answer::Continue };
-        let Some(number) = self.files.device(id) else { return Answer::Continue };
+    fn descriptor(&self, id: Id, call: &Call, descriptor: i32, wish: Wish) -> Answer {
+        let Ok(file) = task::file(call.thread, descriptor) else { return Answer::Continue };
+        let Some(number) = self.files.device(file) else { return Answer::Continue };
         let place = self.tree.place(&format!("/dev/infiniband/uverbs{number}"));
         let Ok(metadata) = std::fs::metadata(place) else { return Answer::Failed(Errno::IO) };
         let number = u32::try_from(number).ok();
@@ -122,7 +126,7 @@ impl Answers {
             Wish::Statx(addr) => (addr, stat::statx(&metadata, number)),
             _ => return Answer::Continue,
         };
-        task::write(call.thread, addr, &bytes).map(|()| Answer::Value(0)).into()
+        files::store(&self.listener, id, call, addr, &bytes).map(|()| Answer::Value(0)).into()
     }
 
     /// Executes a request to a device file.
@@ -137,6 +141,9 @@ impl Answers {
     fn request(&mut self, id: Id, call: &Call, file: task::FileId) -> Result<(), Errno> {
         let process = task::process(call.thread)?;
         let listener = &self.listener;
+        if !listener.is_waiting(id) {
+            return Err(Errno::SRCH);
+        }
         let opens = || {
             let space = Space::open(process)?;
             // The number was that of this process when its memory was opened.
@@ -151,8 +158,9 @@ impl Answers {
     /// Lets a process execute another program. From now on, its number does not lead to the memory
     /// that adapters use.
     fn execute(&self, call: &Call) -> Answer {
-        let spaces = task::process(call.thread).map(|process| self.spaces.of(process));
-        let spaces = spaces.unwrap_or_default();
+        // Without it, adapters could reach the memory of the new program.
+        let Ok(process) = task::process(call.thread) else { return Answer::Failed(Errno::AGAIN) };
+        let spaces = self.spaces.of(process);
         if !spaces.is_empty() {
             spaces.iter().for_each(|space| space.set_executes());
             self.devices.iter().for_each(|device| device.driver().host().drain());

@@ -3,9 +3,11 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::unistd::Pid;
 use rustix::io::Errno;
 
 use super::call::{Answer, Call};
@@ -46,7 +48,9 @@ pub fn parse(call: &Call) -> Option<(Subject, Wish)> {
     let path = |argument| Subject::Path(call.arg(argument));
     // With an empty path, some system calls are about the descriptor.
     let either = |flags: i32| {
-        let by_descriptor = flags & libc::AT_EMPTY_PATH != 0 && call.descriptor(0) >= 0;
+        let by_descriptor = flags & libc::AT_EMPTY_PATH != 0
+            && call.descriptor(0) >= 0
+            && has_no_path(call.thread, call.arg(1));
         if by_descriptor { Subject::Descriptor(call.descriptor(0)) } else { path(1) }
     };
     Some(match call.number {
@@ -71,6 +75,29 @@ pub fn parse(call: &Call) -> Option<(Subject, Wish)> {
     })
 }
 
+/// Returns whether a path is missing or empty.
+fn has_no_path(thread: Pid, addr: u64) -> bool {
+    let mut first = [1];
+    addr == 0 || (task::read(thread, addr, &mut first).is_ok() && first == [0])
+}
+
+/// Stores bytes at an address of the process that waits for an answer.
+///
+/// # Errors
+/// `EFAULT` if not all of them can be written, `EINTR` if the process does not wait any more.
+pub fn store(
+    listener: &Listener,
+    id: Id,
+    call: &Call,
+    addr: u64,
+    bytes: &[u8],
+) -> Result<(), Errno> {
+    if !listener.is_waiting(id) {
+        return Err(Errno::INTR);
+    }
+    task::write(call.thread, addr, bytes)
+}
+
 /// Answers a system call about the file that programs see at this path of the tree.
 ///
 /// # Errors
@@ -87,28 +114,33 @@ pub fn answer(
     match wish {
         Wish::Open(flags) => {
             let file = open(&place, flags).map_err(|error| errno(&error))?;
-            listener.answer_with(id, file.as_fd()).map(|_| Answer::Given)
+            listener.answer_with(id, file.as_fd(), flags).map(|_| Answer::Given)
         }
         Wish::Access => metadata(&place).map(|_| Answer::Value(0)),
         Wish::Stat(addr) => {
             let bytes = stat::stat(&metadata(&place)?, number(path));
-            task::write(call.thread, addr, &bytes).map(|()| Answer::Value(0))
+            store(listener, id, call, addr, &bytes).map(|()| Answer::Value(0))
         }
         Wish::Statx(addr) => {
             let bytes = stat::statx(&metadata(&place)?, number(path));
-            task::write(call.thread, addr, &bytes).map(|()| Answer::Value(0))
+            store(listener, id, call, addr, &bytes).map(|()| Answer::Value(0))
         }
-        Wish::Readlink(addr, len) => readlink(call, &place, addr, len),
+        Wish::Readlink(addr, len) => {
+            let target = readlink(&place, len)?;
+            store(listener, id, call, addr, &target)?;
+            i64::try_from(target.len()).map(Answer::Value).map_err(|_| Errno::INVAL)
+        }
     }
 }
 
-/// Opens a file of the tree. Nobody can write there.
+/// Opens a file of the tree. Nobody can write there. Programs of the same user can replace its
+/// files, by a pipe for example, for which the supervisor must not wait.
 fn open(place: &Path, flags: i32) -> io::Result<fs::File> {
     if flags & libc::O_ACCMODE != libc::O_RDONLY {
         return Err(Errno::ACCESS.into());
     }
-    let kept = libc::O_DIRECTORY | libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_PATH;
-    OpenOptions::new().read(true).custom_flags(flags & kept).open(place)
+    let kept = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_PATH;
+    OpenOptions::new().read(true).custom_flags(flags & kept | libc::O_NONBLOCK).open(place)
 }
 
 fn metadata(place: &Path) -> Result<fs::Metadata, Errno> {
@@ -120,21 +152,16 @@ fn number(path: &str) -> Option<u32> {
     paths::device(path).and_then(|number| u32::try_from(number).ok())
 }
 
-fn readlink(call: &Call, place: &Path, addr: u64, len: u64) -> Result<Answer, Errno> {
-    use std::os::unix::ffi::OsStrExt;
-
+/// Returns the target of a link, or as much of it as fits into `len` bytes.
+fn readlink(place: &Path, len: u64) -> Result<Vec<u8>, Errno> {
     let target = fs::read_link(place).map_err(|error| errno(&error))?;
-    let target = target.as_os_str().as_bytes();
-    let len = usize::try_from(len).unwrap_or(usize::MAX).min(target.len());
-    let written = target.get(..len).unwrap_or_default();
-    task::write(call.thread, addr, written)?;
-    i64::try_from(len).map(Answer::Value).map_err(|_| Errno::INVAL)
+    let mut target = target.into_os_string().into_vec();
+    target.truncate(usize::try_from(len).unwrap_or(usize::MAX));
+    Ok(target)
 }
 
 #[cfg(test)]
 mod tests {
-    use nix::unistd::Pid;
-
     use super::*;
 
     fn call(number: i64, args: [u64; 6]) -> Call {

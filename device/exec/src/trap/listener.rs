@@ -92,41 +92,54 @@ impl Listener {
     /// # Errors
     /// `EMFILE` if the process has no room for it.
     pub fn give(&self, id: Id, file: BorrowedFd<'_>) -> Result<RawFd, Errno> {
-        self.add(id, file, 0, 0)
+        self.add(id, file, 0, 0, libc::O_CLOEXEC)
     }
 
     /// Gives the process of the thread a copy of a descriptor, at the lowest free number, and
-    /// returns that number from the system call.
+    /// returns that number from the system call, which had these flags of `open(2)`.
     ///
     /// # Errors
     /// `EMFILE` if the process has no room for it.
-    pub fn answer_with(&self, id: Id, file: BorrowedFd<'_>) -> Result<RawFd, Errno> {
-        self.add(id, file, SECCOMP_ADDFD_FLAG_SEND, 0)
+    pub fn answer_with(&self, id: Id, file: BorrowedFd<'_>, flags: i32) -> Result<RawFd, Errno> {
+        self.add(id, file, SECCOMP_ADDFD_FLAG_SEND, 0, flags)
     }
 
     /// Does the same as [`Self::answer_with`] with this number, which is free.
     ///
     /// # Errors
     /// `EBADF` if the process may not have a descriptor with this number.
-    pub fn answer_at(&self, id: Id, file: BorrowedFd<'_>, number: u32) -> Result<RawFd, Errno> {
-        self.add(id, file, SECCOMP_ADDFD_FLAG_SEND | SECCOMP_ADDFD_FLAG_SETFD, number)
+    pub fn answer_at(
+        &self,
+        id: Id,
+        file: BorrowedFd<'_>,
+        number: u32,
+        flags: i32,
+    ) -> Result<RawFd, Errno> {
+        self.add(id, file, SECCOMP_ADDFD_FLAG_SEND | SECCOMP_ADDFD_FLAG_SETFD, number, flags)
     }
 
-    fn add(&self, id: Id, file: BorrowedFd<'_>, flags: c_ulong, at: u32) -> Result<RawFd, Errno> {
+    fn add(
+        &self,
+        id: Id,
+        file: BorrowedFd<'_>,
+        flags: c_ulong,
+        at: u32,
+        opened: i32,
+    ) -> Result<RawFd, Errno> {
         let mut raw = seccomp_notif_addfd {
             id: id.0,
             // CAST: small flags, and a descriptor, which is not negative.
             flags: flags as u32,
             srcfd: file.as_raw_fd() as u32,
             newfd: at,
-            newfd_flags: libc::O_CLOEXEC as u32,
+            newfd_flags: (opened & libc::O_CLOEXEC) as u32,
         };
         // SAFETY: the kernel reads a struct of this type.
         unsafe { ioctl(&self.0, SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut raw) }
     }
 }
 
-/// Calls ioctl, again if a signal interrupts it before it has begun.
+/// Calls ioctl.
 ///
 /// # Safety
 /// The request must read and write one `T`.

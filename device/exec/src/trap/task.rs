@@ -2,10 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 
 /// Maximum length of a path, with the zero at its end (`PATH_MAX` in linux/limits.h).
@@ -51,8 +51,10 @@ pub fn process(thread: Pid) -> Result<Pid, Errno> {
 /// `EBADF` if there is none.
 pub fn file(thread: Pid, descriptor: i32) -> Result<FileId, Errno> {
     let path = format!("/proc/{thread}/fd/{descriptor}");
-    let metadata = fs::metadata(path).map_err(|_| Errno::BADF)?;
-    Ok(FileId { dev: metadata.dev(), ino: metadata.ino() })
+    // Without asking a file system of the program, which may wait for this supervisor.
+    let stat =
+        statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).map_err(|_| Errno::BADF)?;
+    Ok(FileId { dev: makedev(stat.stx_dev_major, stat.stx_dev_minor), ino: stat.stx_ino })
 }
 
 /// Returns the lowest number from `first` on that the process of a thread has not used for a
@@ -127,8 +129,10 @@ pub fn check_memory(process: Pid, addr: u64, len: u64, written: bool) -> Result<
     let end = addr.checked_add(len).ok_or(Errno::FAULT)?;
     let maps = File::open(format!("/proc/{process}/maps")).map_err(|_| Errno::FAULT)?;
     let mut next = addr;
-    for line in BufReader::new(maps).lines() {
+    // Names of files need not be UTF-8.
+    for line in BufReader::new(maps).split(b'\n') {
         let line = line.map_err(|_| Errno::FAULT)?;
+        let line = String::from_utf8_lossy(&line);
         let Some((start, stop, rights)) = area(&line) else { continue };
         if stop <= next {
             continue;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -51,7 +51,8 @@ impl Tree {
     /// Says that no folder permits it.
     pub fn new(adapters: &[Face]) -> anyhow::Result<Self> {
         let mut tried = String::new();
-        for place in places() {
+        for place in places().into_iter().flat_map(|place| [place.clone(), place]) {
+            // The second try is for a folder that another start has taken for a leftover.
             remove_leftovers(&place);
             match Self::at(&place, adapters) {
                 Ok(tree) => return Ok(tree),
@@ -172,7 +173,10 @@ fn remove_leftovers(place: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        let Ok(folder) = File::open(entry.path()) else { continue };
+        // What other users put there need not be a folder.
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let folder = fs::OpenOptions::new().read(true).custom_flags(flags).open(entry.path());
+        let Ok(folder) = folder else { continue };
         if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
             // Those of other users stay.
             let _kept = fs::remove_dir_all(entry.path());

@@ -65,6 +65,12 @@ impl Channel {
         room
     }
 
+    /// Returns whether records wait.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        !self.waiting.lock().is_empty()
+    }
+
     /// Sends records that wait. Returns whether some still wait.
     pub fn retry(&self) -> bool {
         let mut waiting = self.waiting.lock();

@@ -13,8 +13,6 @@ use crate::trap::tree::guid;
 
 /// `enum ib_mtu`: 4,096 bytes.
 const MTU_4096: u8 = 5;
-/// Completions are stamped in nanoseconds.
-const CLOCK_KHZ: u64 = 1_000_000;
 /// Flags of `device_cap_flags`: the current state in MODIFY_QP, events of an active port, a system
 /// image GUID, RNR NAKs.
 const CAP_FLAGS: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12;
@@ -139,13 +137,7 @@ impl Device {
             phys_port_cnt: 1,
             ..DeviceResp::default()
         };
-        DeviceRespEx {
-            base,
-            timestamp_mask: u64::MAX,
-            hca_core_clock: CLOCK_KHZ,
-            device_cap_flags_ex: CAP_FLAGS.into(),
-            ..DeviceRespEx::default()
-        }
+        DeviceRespEx { base, device_cap_flags_ex: CAP_FLAGS.into(), ..DeviceRespEx::default() }
     }
 
     /// Returns the answer to QUERY_PORT.

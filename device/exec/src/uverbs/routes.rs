@@ -92,7 +92,9 @@ impl Routes {
 
     fn push(&self, channel: &Channel, record: [u8; 16]) -> bool {
         let sent = channel.push(record);
-        self.waits.store(true, Ordering::Relaxed);
+        if channel.waits() {
+            self.waits.store(true, Ordering::Relaxed);
+        }
         sent
     }
 }
