@@ -277,9 +277,10 @@ impl Harness {
             Ended::Never => (None, None),
         };
         self.guests.booting = guests.map_or(Duration::ZERO, |guests| guests.booting);
+        let rest = if limit < self.limits.case { ", the rest of its suite's time" } else { "" };
         let sentence = format!(
-            "the case did not end within {} s, so its guests and all programs that it had started \
-             were ended",
+            "the case did not end within {} s{rest}, so its guests and all programs that it had \
+             started were ended",
             limit.as_secs()
         );
         Err(outcome.map_or_else(|| sentence.clone(), |why| format!("{sentence}\n{why}")))

@@ -46,12 +46,15 @@ fn a_case_that_hangs_fails_with_a_sentence() {
     let sentence = "the case did not end within 0 s, so its guests and all programs";
     let hangs = why(&mut harness, Case::alone("hangs", hang));
     assert!(hangs.starts_with(sentence), "{hangs}");
+    let mut harness = Harness::new(Duration::from_secs(30));
+    harness.begin(&Suite::alone(Vec::new()), Vec::new(), limits);
     let waits = Case::alone("waits", || {
         let status = Command::new("sleep").arg("1000").status()?;
         bail!("the program has ended: {status}")
     });
     let waits = why(&mut harness, waits);
     assert!(waits.starts_with(sentence) && waits.contains("the program has ended"), "{waits}");
+    harness.limits.case = Duration::from_secs(60);
     assert_eq!(why(&mut harness, Case::alone("ends", || Ok(()))), "");
     harness.end = Instant::now();
     let late = why(&mut harness, Case::alone("late", || Ok(())));
