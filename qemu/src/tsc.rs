@@ -99,6 +99,7 @@ mod tests {
         note(&file)?;
         let text = fs::read_to_string(&file)?;
         assert!(text.parse::<u64>()? > 100_000, "{text} kHz");
+        assert_eq!(difference(&file), None);
         fs::write(&file, "1000")?;
         assert!(difference(&file).is_some() && difference(&file.with_extension("none")).is_some());
         Ok(())

@@ -178,14 +178,16 @@ fn make(paths: &Paths, accel: Accel, template: Setup, file: &Path) -> Result<()>
     let setup = Setup { root: Root::Template(initramfs), dir, ..template };
     let guest = Guest::boot(paths, accel, setup)?;
     guest.check(LOAD_RDMA, LOADING)?;
-    tsc::note(&file.with_extension(FREQUENCY))?;
     let new = file.with_extension("new");
     let written = write(&guest, &new).and_then(|()| keep(&new, file));
     if written.is_err() {
         // The incomplete file may fill the disk.
         let _absent = fs::remove_file(new);
     }
-    written.context("cannot write the snapshot")
+    written.context("cannot write the snapshot")?;
+    // The note comes last: a new snapshot with an old note is made again, and an old one with a
+    // new note would be used.
+    tsc::note(&file.with_extension(FREQUENCY))
 }
 
 /// Gives a snapshot its name when all of it is on the disk.
