@@ -64,7 +64,8 @@ image_snapshots() {
 	while read -r line; do
 		read -ra options <<<"$line"
 		chroot "$1" env -i PATH=/usr/bin VRNIC_ACCEL=tcg VRNIC_SNAPSHOT=make \
-			/opt/vrnic/scripts/lab --guests 1 "${options[@]}" -- true </dev/null || echo "a guest with $line does not boot here"
+			/opt/vrnic/scripts/lab --guests 1 "${options[@]}" -- true </dev/null ||
+			echo "a guest with '$line' does not boot here, so the image has no snapshot of it"
 	done <<<"$IMAGE_GUESTS"
 	for file in "$snapshots"/*.ram; do
 		[ ! -e "$file" ] || zstd -q -9 --rm "$file" -o "${file%.ram}.zst"
