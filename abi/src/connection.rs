@@ -259,11 +259,11 @@ wire_enum! {
 wire_enum! {
     /// The result of CLOSE_CONNECTION.
     pub enum Closed: u8 {
-        /// The connection is closed.
+        /// The task is done, or, for [`Closing::Graceful`] and [`Closing::Abortive`], has begun.
         Done = 0,
-        /// The connection cannot be closed yet. The caller asks again.
+        /// The task is not possible yet. The caller asks again.
         Pending = 1,
-        /// Closing has taken too long. The caller destroys the QP.
+        /// The task has taken too long. The caller destroys the QP.
         Aborted = 2,
     }
 }

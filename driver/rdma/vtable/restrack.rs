@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Trampolines of what `rdma resource show` asks drivers for. The core keeps an object while its
-//! entry is filled, and only fills the message.
+//! entry is filled, and nothing else fills the message meanwhile.
 
 use super::*;
 use crate::rdma::{

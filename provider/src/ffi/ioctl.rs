@@ -106,7 +106,8 @@ impl Call {
     }
 }
 
-/// Queries a context again, and updates libibverbs' copy of the answer.
+/// Returns the kernel's answer about a context that another process has opened, and sets the
+/// vectors and the core's support in libibverbs' structs.
 ///
 /// # Safety
 /// `context` must be one that `_verbs_init_and_alloc_context` just made.

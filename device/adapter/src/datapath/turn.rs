@@ -149,8 +149,8 @@ impl<'a, H: Host> TurnContext<'a, H> {
         self.counters.add(counter, value);
     }
 
-    /// Returns whether a rule for faults or a trace looks at this place. Those that were set during
-    /// the turn do so from the next turn on.
+    /// Returns whether a rule for faults or a trace looks at this place. Those that are set during
+    /// the turn may do so only from the next turn on.
     #[inline]
     pub(crate) fn looks_at(&self, site: Site) -> bool {
         self.slow_path && self.core.injection.looks_at(site)

@@ -281,7 +281,7 @@ impl SendWqe {
         Some(())
     }
 
-    /// Returns whether a FLUSH has no data, a length that fits into its packet, and known flags.
+    /// Returns whether a FLUSH has no data, a length that fits its packet, and one or more flags.
     fn is_sound_flush(&self, count: usize) -> bool {
         let placement = FlushFlags::GLOBAL | FlushFlags::PERSISTENT;
         let flags = FlushFlags::from_bits(self.swap_add);

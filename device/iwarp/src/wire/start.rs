@@ -94,7 +94,7 @@ pub enum Malformed {
     Revision,
     /// The length of the private data exceeds the maximum.
     Length,
-    /// An enhanced frame has no control words.
+    /// The frame is an enhanced one, but lacks the control words.
     Control,
 }
 

@@ -268,8 +268,8 @@ impl Requester {
     }
 
     /// Ends the work request with this identifier, whose memory the caller could not read or write.
-    /// It completes with [`Outcome::Local`] after all requests before it. Until then no request
-    /// after it is started. Does nothing if the ledger has no such work request.
+    /// It completes with [`Outcome::Local`] after all requests before it. Until then no later
+    /// request is started. Does nothing if the ledger has no such work request.
     pub fn refuse(&mut self, id: u64) {
         self.ledger.fail(id, Outcome::Local);
     }

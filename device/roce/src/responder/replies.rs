@@ -100,7 +100,7 @@ impl Responder {
     }
 
     /// Replaces an answer whose memory has absent pages: the peer asks again for it, and for all
-    /// that it has asked for next, after the time of `timer`.
+    /// that it has asked for after it, when the time of `timer` is over.
     pub fn postpone(&mut self, reply: &Reply, timer: RnrTimer) {
         self.stop_answers();
         self.ack = None;

@@ -66,7 +66,10 @@ pub(super) fn switch<H: Host>(adapter: &Adapter<H>, params: &SwitchCounter) -> O
         _ => return Err(bad(offset_of!(SwitchCounter, on))),
     };
     let switched = adapter.core().optional.switch(params.index.get(), on);
-    switched.map_err(|Missing| bad(offset_of!(SwitchCounter, index)))
+    switched.map_err(|Missing| bad(offset_of!(SwitchCounter, index)))?;
+    // Turns that began before do not count by the new state.
+    adapter.host().drain();
+    Ok(())
 }
 
 pub(super) fn query_optional<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -> Outcome<()> {
