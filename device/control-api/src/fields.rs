@@ -4,8 +4,9 @@ use crate::error::SettingError;
 use crate::storm::StormLimit;
 use crate::vlans::VlanSetting;
 
-/// Similarity from which a key counts as near. clap has the same for its options.
-const NEAR: f64 = 0.7;
+/// Similarity from which a key counts as near. clap takes 0.7 for its options, at which short words
+/// are near that have little in common.
+const NEAR: f64 = 0.8;
 
 /// Returns words that name the known key that is nearest to a key, or nothing if none is near.
 fn nearest(key: &str, known: &[&str]) -> String {
