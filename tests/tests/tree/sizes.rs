@@ -30,7 +30,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[];
 
 /// Files that are still too long.
 const LONG_FILES: &[(&str, usize)] = &[
-    ("device/adapter/src/objects/qp/mod.rs", 503),
+    ("device/adapter/src/objects/qp/mod.rs", 502),
     ("device/adapter/tests/adapter/toe/switches.rs", 507),
 ];
 
@@ -57,7 +57,7 @@ const FULL_FOLDERS: &[(&str, usize)] = &[
 /// Crates that still have public types of one name, with the number of such names.
 const SAME_NAMES: &[(&str, usize)] = &[
     ("abi", 7),
-    ("device/adapter", 12),
+    ("device/adapter", 11),
     ("device/daemon", 8),
     ("device/dev/testdriver", 3),
     ("device/iwarp", 1),

@@ -166,8 +166,8 @@ impl<H: Host> Core<H> {
         Here { function: &self.name, now: self.host.now() }
     }
 
-    /// Returns whether the work requests of all QPs take the slow path: for rules, a trace, ceilings
-    /// or optional counters.
+    /// Returns whether the work requests of all QPs take the slow path: for rules, a trace,
+    /// ceilings or optional counters.
     #[inline]
     pub(crate) fn is_unusual(&self) -> bool {
         self.injection.is_active() || self.pace.is_limited() || self.optional.any()
