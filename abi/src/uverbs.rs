@@ -156,6 +156,11 @@ pub struct PdResp {
     pub reserved: U32,
 }
 
+/// Rights of a region that are hints, which may be ignored: `IB_ACCESS_OPTIONAL` without
+/// `IB_ACCESS_RELAXED_ORDERING`, and `IB_ACCESS_HUGETLB`, which is one for paging on demand
+/// (rdma/ib_verbs.h).
+pub const ACCESS_HINTS: u32 = 0x3fe0_0000 | 1 << 7;
+
 /// Request to REG_MR.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -124,7 +124,7 @@ impl Admin {
         if status != Status::Ok {
             let detail = completion.detail.get();
             dev_dbg!(self.device, "{:?} failed: {status:?}, detail {detail}\n", C::OPCODE);
-            return Err(errno(status));
+            return Err(Error::from_errno(-i32::from(status.errno())));
         }
         C::Reply::read_from_prefix(&completion.result).map(|(reply, _)| reply).map_err(|_| EIO)
     }
@@ -253,19 +253,5 @@ impl Writer for AdminState {
 fn set(state: &mut State, index: usize, value: Slot) {
     if let Some(slot) = state.slots.get_mut(index) {
         *slot = value;
-    }
-}
-
-/// Returns the error for the core and its users.
-fn errno(status: Status) -> Error {
-    match status {
-        Status::NoResource => ENOMEM,
-        Status::NotFound => ENOENT,
-        Status::Busy => EBUSY,
-        Status::BadAddress => EFAULT,
-        Status::Permission => EPERM,
-        Status::Unsupported | Status::BadOpcode => EOPNOTSUPP,
-        Status::BadParam | Status::BadState => EINVAL,
-        Status::Ok | Status::Internal => EIO,
     }
 }

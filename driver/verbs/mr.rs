@@ -5,7 +5,7 @@ use abi::{
     Key,
     admin::{AllocMr, DeviceFeatures, MrFlags, RegMr, Rereg, ReregMr, command},
     qp::Access,
-    uverbs::{MrReq, Payload},
+    uverbs::{ACCESS_HINTS, MrReq, Payload},
 };
 use kernel::{
     new_mutex,
@@ -27,10 +27,6 @@ use crate::rdma::{
     udata::Udata,
     umem::{DmabufPart, Umem},
 };
-
-/// Rights that are hints, which may be ignored (`IB_ACCESS_OPTIONAL` without
-/// `IB_ACCESS_RELAXED_ORDERING`), and `IB_ACCESS_HUGETLB`, which is one for paging on demand.
-const HINTS: u32 = 0x3fe0_0000 | 1 << 7;
 
 /// The adapter's part of a region.
 pub(crate) struct Mr {
@@ -130,7 +126,7 @@ impl Mr {
 
 /// Returns the rights, if the adapter has all of them.
 pub(super) fn rights(access: u32) -> Result<Access> {
-    Access::from_bits(access & !HINTS).ok_or(EOPNOTSUPP)
+    Access::from_bits(access & !ACCESS_HINTS).ok_or(EOPNOTSUPP)
 }
 
 #[vtable]

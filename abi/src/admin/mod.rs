@@ -274,6 +274,23 @@ wire_enum! {
     }
 }
 
+impl Status {
+    /// Returns the number of the error that a driver returns for the status (errno.h).
+    #[must_use]
+    pub const fn errno(self) -> u8 {
+        match self {
+            Self::NoResource => 12,
+            Self::NotFound => 2,
+            Self::Busy => 16,
+            Self::BadAddress => 14,
+            Self::Permission => 1,
+            Self::Unsupported | Self::BadOpcode => 95,
+            Self::BadParam | Self::BadState => 22,
+            Self::Ok | Self::Internal => 5,
+        }
+    }
+}
+
 /// An entry of the submission ring.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]

@@ -12,10 +12,10 @@ use vrnic_abi::doorbell::BarRange;
 use vrnic_abi::uar::DEVICE_MEMORY_OFFSET;
 use vrnic_queues::mapping::Mapping;
 
+use crate::memory::PAGE;
+
 /// Length in bytes of the part of BAR2 that exists: all but device memory, of which there is none.
 pub const LEN: u64 = DEVICE_MEMORY_OFFSET;
-/// Length of a page in bytes.
-pub const PAGE: u64 = 4096;
 
 /// BAR2.
 #[derive(Debug)]

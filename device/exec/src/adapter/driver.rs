@@ -206,7 +206,7 @@ impl Driver {
         };
         match Status::from_raw(completion.status.get()) {
             Some(Status::Ok) => {}
-            Some(status) => return Err(refusal(status)),
+            Some(status) => return Err(Errno::from_raw_os_error(status.errno().into())),
             None => return Err(Errno::IO),
         }
         let (reply, _) = C::Reply::read_from_prefix(&completion.result).map_err(|_| Errno::IO)?;
@@ -231,20 +231,6 @@ fn padded(params: &(impl IntoBytes + Immutable)) -> Result<[u8; PARAMS_LEN], Err
     let mut bytes = [0; PARAMS_LEN];
     params.write_to_prefix(&mut bytes).map_err(|_| Errno::INVAL)?;
     Ok(bytes)
-}
-
-/// Returns the error that the kernel driver returns for a status (`errno` in driver/hw/admin.rs).
-fn refusal(status: Status) -> Errno {
-    match status {
-        Status::NoResource => Errno::NOMEM,
-        Status::NotFound => Errno::NOENT,
-        Status::Busy => Errno::BUSY,
-        Status::BadAddress => Errno::FAULT,
-        Status::Permission => Errno::PERM,
-        Status::Unsupported | Status::BadOpcode => Errno::OPNOTSUPP,
-        Status::BadParam | Status::BadState => Errno::INVAL,
-        Status::Ok | Status::Internal => Errno::IO,
-    }
 }
 
 #[cfg(test)]

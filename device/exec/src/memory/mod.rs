@@ -9,3 +9,8 @@
 pub mod space;
 pub mod spaces;
 pub mod words;
+
+/// log2 of the length of a page.
+pub const PAGE_SHIFT: u8 = 12;
+/// Length of a page in bytes.
+pub const PAGE: u64 = 1 << PAGE_SHIFT;

@@ -8,10 +8,10 @@ use nix::unistd::Pid;
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 
+use crate::memory::PAGE;
+
 /// Maximum length of a path, with the zero at its end (`PATH_MAX` in linux/limits.h).
 const PATH_MAX: usize = 4096;
-/// Length of a page: what is behind its end may not be readable.
-const PAGE: u64 = 4096;
 /// Number of bytes of a path that are read first. Most paths are shorter.
 const FIRST: usize = 128;
 /// Maximum number of device files that a process has open.
@@ -76,6 +76,7 @@ pub fn path(thread: Pid, addr: u64) -> Result<Vec<u8>, Errno> {
     let mut path = Vec::new();
     let mut at = addr;
     while path.len() < PATH_MAX {
+        // The next page may not be readable.
         let in_page = usize::try_from(PAGE - at % PAGE).map_err(|_| Errno::FAULT)?;
         let most = if path.is_empty() { FIRST } else { PATH_MAX - path.len() };
         let mut piece = vec![0; in_page.min(most)];

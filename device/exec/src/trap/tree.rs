@@ -173,7 +173,7 @@ fn remove_leftovers(place: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        // What other users put there need not be a folder.
+        // Another user may have put a file there that is no folder.
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let folder = fs::OpenOptions::new().read(true).custom_flags(flags).open(entry.path());
         let Ok(folder) = folder else { continue };

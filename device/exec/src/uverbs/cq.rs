@@ -11,12 +11,11 @@ use super::region::forget;
 use super::request::Request;
 use super::routes::{Route, Source};
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
+use crate::memory::{PAGE, PAGE_SHIFT};
 
-/// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Completions always have timestamps.
+/// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Asking for timestamps changes nothing.
 const TIMESTAMPS: u32 = 1 << 0;
 const IGNORE_OVERRUN: u32 = 1 << 1;
-/// Length of a page in bytes.
-const PAGE: u64 = 4096;
 
 /// Returns the place of a ring of a process, which begins at a page.
 ///
@@ -27,7 +26,7 @@ pub fn ring(request: &Request<'_>, addr: u64, len: u64, written: bool) -> Result
         return Err(Errno::INVAL);
     }
     let place = request.process().place(addr, len, written)?;
-    Ok(Pages::new(place, PAGE.trailing_zeros() as u8, 0))
+    Ok(Pages::new(place, PAGE_SHIFT, 0))
 }
 
 /// Creates a completion queue (`UVERBS_METHOD_CQ_CREATE`, and `create_cq` of the driver).

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use vrnic_abi::admin::{self, MrFlags, Pages, command};
 use vrnic_abi::qp::Access;
-use vrnic_abi::uverbs::{MrReq, PdResp};
+use vrnic_abi::uverbs::{ACCESS_HINTS, MrReq, PdResp};
 
 use super::file::OpenFile;
 use super::objects::Object;
@@ -11,12 +11,8 @@ use super::request::Request;
 use super::wire::device::CORE_OUT;
 use super::wire::{UHW_IN, UHW_OUT};
 use super::write::{RegMr, RegMrResp};
+use crate::memory::{PAGE, PAGE_SHIFT};
 
-/// log2 of the length of a page.
-const PAGE_SHIFT: u8 = 12;
-/// Rights that are hints, which may be ignored (`IB_ACCESS_OPTIONAL` without
-/// `IB_ACCESS_RELAXED_ORDERING`, and `IB_ACCESS_HUGETLB`).
-const HINTS: u32 = 0x3fe0_0000 | 1 << 7;
 /// Rights by which the adapter writes (`ib_access_writable` in rdma/ib_verbs.h).
 const WRITING: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
@@ -52,11 +48,11 @@ pub fn forget(file: &mut OpenFile, handle: u32, object: &Object) {
 /// `EINVAL`, `EFAULT` or `EOPNOTSUPP`, as the kernel's; and the adapter's refusal.
 pub fn register(file: &mut OpenFile, request: &Request<'_>, command: &RegMr) -> Result<(), Errno> {
     let RegMr { start, length, hca_va, pd_handle, access_flags, .. } = *command;
-    let page = (1u64 << PAGE_SHIFT) - 1;
+    let page = PAGE - 1;
     if start & page != hca_va & page {
         return Err(Errno::INVAL);
     }
-    let access = Access::from_bits(access_flags & !HINTS).ok_or(Errno::OPNOTSUPP)?;
+    let access = Access::from_bits(access_flags & !ACCESS_HINTS).ok_or(Errno::OPNOTSUPP)?;
     // The peer may write only where the program itself may (`ib_check_mr_access`).
     let remote = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     if access.intersects(remote) && !access.contains(Access::LOCAL_WRITE) {
