@@ -3,8 +3,10 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `backlog` | the work that a poll rarely finds |
+//! | `last_turns` | the last turns of a QP that a command destroys |
 
 mod backlog;
+mod last_turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -247,6 +247,26 @@ fn the_longest_datagram() {
     assert_eq!(p.send(&datagram(&[p.a.sge(0, MAX_DATAGRAM + 1)], there)), Status::LocLenErr);
 }
 
+/// A program may destroy its QP right after it has posted: nobody acknowledges a datagram.
+#[test]
+fn what_was_posted_leaves_before_its_queue_ends() {
+    for in_device in [false, true] {
+        let setup = Setup { kind: Type::Ud, in_device, ..Setup::default() };
+        let mut p = Pair::datagrams(World::default(), setup);
+        for _ in 0..8 {
+            p.expect(64);
+        }
+        let wr = datagram(&[p.a.sge(0, 8)], p.there()).flags(Flags::empty());
+        for _ in 0..8 {
+            p.a.post_send(&wr);
+        }
+        p.ga.on_object(Admin::DestroyQp, p.a.qpn).expect("DESTROY_QP");
+        p.settle();
+        let arrived = std::iter::from_fn(|| p.b.recv_cq.poll()).count();
+        assert_eq!(arrived, 8);
+    }
+}
+
 #[test]
 fn the_senders_own_queue_key() {
     let mut p = Pair::ud();

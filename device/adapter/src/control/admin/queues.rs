@@ -449,12 +449,13 @@ pub(super) fn forget_held<H: Host>(adapter: &Adapter<H>, qp: &Qp<H>) {
     }
 }
 
-pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<()> {
+pub(super) fn destroy_qp<H: Host>(adapter: &Arc<Adapter<H>>, &qpn: &Qpn) -> Outcome<()> {
     let objects = &adapter.objects;
     if objects.flows.has_rules_of(qpn) || objects.spreads.names(qpn) {
         return Err(Status::Busy.into());
     }
     let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
+    adapter.send_last(&qp);
     objects.spreads.remove(qpn);
     adapter.core().counted.set(qpn, &qp.is_counted, None);
     qp.dead.store(true, Ordering::SeqCst);
