@@ -14,7 +14,7 @@ cache_tidy() {
 	[ ! -d "$VRNIC_CACHE/snapshots" ] || find "$VRNIC_CACHE/snapshots" -ignore_readdir_race -type f \
 		! -name lock -mtime "+$CACHE_DAYS" -delete || true
 	find "$VRNIC_CACHE" -mindepth 1 -maxdepth 1 -type d -mtime "+$CACHE_DAYS" \
-		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' -o -name 'vrnic-*' \
+		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' -o -name 'vrnic-*' -o -name 'prebuilt-*' \
 		-o -name libraries -o -name capture \) |
 		while read -r folder; do
 			step "removing ${folder##*/} from the cache: it was not in use for $CACHE_DAYS days"

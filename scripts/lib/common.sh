@@ -9,20 +9,21 @@ VRNIC_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 # shellcheck source=../../qemu/versions.env
 . "$VRNIC_TOP/qemu/versions.env"
 
-# An image of scripts/image contains everything: nothing is installed or built, and the system's QEMU is used.
+# An image of scripts/image contains everything: nothing is installed or built, and its QEMU is used. VRNIC_IMAGE_ROOT
+# names its folder if that is not this system's root (--prebuilt).
 VRNIC_PREBUILT=
 if [ -e "$VRNIC_TOP/prebuilt" ]; then
 	VRNIC_PREBUILT=yes
 	VRNIC_CACHE=$VRNIC_TOP/cache
 	VRNIC_PROFILE=release
 	# A container is gone after its run, with a snapshot that it would make. The image has one.
-	export VRNIC_SNAPSHOT=${VRNIC_SNAPSHOT:-given}
+	[ -n "${VRNIC_IMAGE_ROOT-}" ] || export VRNIC_SNAPSHOT=${VRNIC_SNAPSHOT:-given}
 	unset CARGO_TARGET_DIR
 fi
 VRNIC_CACHE=${VRNIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vrnic}
 VRNIC_KEY=$VRNIC_SUITE-$VRNIC_KERNEL_SERIES-$VRNIC_RECIPE
 VRNIC_TOOLROOT=$VRNIC_CACHE/toolroot-$VRNIC_KEY
-[ -z "$VRNIC_PREBUILT" ] || VRNIC_TOOLROOT=/
+[ -z "$VRNIC_PREBUILT" ] || VRNIC_TOOLROOT=${VRNIC_IMAGE_ROOT:-/}
 VRNIC_GUEST=$VRNIC_CACHE/guest-$VRNIC_KEY
 VRNIC_GUEST_APPS=$VRNIC_CACHE/guest-apps-$VRNIC_KEY
 # These three are made again when their recipes change. Nothing else is made again with them.

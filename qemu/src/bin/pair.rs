@@ -52,6 +52,11 @@ struct Args {
     #[arg(long, value_name = "PROGRAM")]
     file: Vec<PathBuf>,
 
+    /// Take everything from this image of scripts/image, and install and build nothing. With an
+    /// address, its checksum is at the same address with .sha256 after it
+    #[arg(long, value_name = "IMAGE|URL")]
+    prebuilt: Option<String>,
+
     /// Run all tests of the set, and not only the first one of each tool
     #[arg(long)]
     all: bool,

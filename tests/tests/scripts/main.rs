@@ -8,6 +8,7 @@
 //! | [`commits`] | what `scripts/check-commits` says of messages |
 //! | [`packages`] | what `scripts/package` makes, refuses and removes |
 //! | [`paths`] | what `scripts/lab` refuses: files, folders, rules |
+//! | [`prebuilt`] | the option `--prebuilt` |
 //! | [`prepared`] | whether a script builds something |
 //! | [`release`] | what a release needs |
 
@@ -15,6 +16,7 @@ mod action;
 mod commits;
 mod packages;
 mod paths;
+mod prebuilt;
 mod prepared;
 mod release;
 

@@ -58,6 +58,11 @@ pub(crate) struct Args {
     #[arg(long = "package", value_name = "NAME")]
     pub(crate) packages: Vec<String>,
 
+    /// Take everything from this image of scripts/image, and install and build nothing. With an
+    /// address, its checksum is at the same address with .sha256 after it
+    #[arg(long, value_name = "IMAGE|URL")]
+    pub(crate) prebuilt: Option<String>,
+
     /// Run the commands in this root, instead of that of the image: an archive of docker save,
     /// podman save or OCI, an archive of files, or a folder. It is not changed
     #[arg(long, value_name = "IMAGE|FOLDER")]
