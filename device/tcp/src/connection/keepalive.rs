@@ -33,6 +33,11 @@ impl Keepalive {
         Self { idle, probes: 0, since: now, due: false }
     }
 
+    /// Returns the idle time before the first probe, if there are probes.
+    pub(super) const fn idle(&self) -> Option<Duration> {
+        self.idle
+    }
+
     /// Records a valid segment of the peer.
     pub(super) const fn heard(&mut self, now: Nanos) {
         (self.since, self.probes, self.due) = (now, 0, false);

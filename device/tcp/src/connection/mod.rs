@@ -11,11 +11,13 @@
 //! | `emit` | generation of segments |
 //! | `close` | closing, and events |
 //! | [`keepalive`] | probes of a peer from which nothing has arrived for long |
+//! | [`snapshot`] | the numbers that people look at when it is slow |
 
 mod arrive;
 mod close;
 mod emit;
 pub mod keepalive;
+pub mod snapshot;
 
 use std::sync::Arc;
 
@@ -80,6 +82,8 @@ impl Challenges {
 /// A TCP connection that the adapter has taken over.
 #[derive(Debug)]
 pub struct Connection {
+    /// The time of the takeover.
+    since: Nanos,
     send: Sender,
     receive: Receiver,
     sack: bool,
@@ -99,6 +103,7 @@ impl Connection {
         let mut ending = Ending::new(params);
         ending.progress(now, StreamPos(0), context.peer_closed);
         Self {
+            since: now,
             send: Sender::new(now, context, params),
             receive: Receiver::new(context, params),
             sack: context.sack,

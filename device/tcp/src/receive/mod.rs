@@ -123,6 +123,11 @@ impl Receiver {
         self.received.plus(u64::from(self.end == Some(self.received)))
     }
 
+    /// Returns the position behind the last byte that has arrived in order.
+    pub(crate) const fn received(&self) -> StreamPos {
+        self.received
+    }
+
     /// Returns the number to acknowledge.
     pub(crate) fn number(&self) -> SeqNum {
         self.origin.number(self.next())

@@ -2,12 +2,14 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `numbers` | the numbers that people look at when a connection is slow |
 //! | `records` | the scoreboard |
 //! | `rtt` | the round trip time |
 //! | `rack` | detection of losses |
 //! | `recovery` | acknowledgements and loss recovery |
 //! | `timers` | time-outs |
 
+pub(crate) mod numbers;
 mod rack;
 mod records;
 mod recovery;

@@ -51,6 +51,11 @@ impl Rtt {
         });
     }
 
+    /// Returns the smoothed round trip time and its variation.
+    pub(crate) const fn estimate(&self) -> Option<(Duration, Duration)> {
+        self.estimate
+    }
+
     /// Returns the smoothed round trip time.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.estimate.map(|(smoothed, _)| smoothed)

@@ -15,7 +15,7 @@ pub(super) const WINDOW_MIN: u64 = 8;
 /// Time after which a part of a small window is used (RFC 9293, 3.8.6.2.1).
 const OVERRIDE: Duration = Duration::from_millis(200);
 /// Number of consecutive time-outs after which a connection ends, as in Linux.
-const RETRIES: u32 = 15;
+pub(super) const RETRIES: u8 = 15;
 /// The minimum wait before a tail loss probe, however short the round trip is.
 const TAIL_MIN: Duration = Duration::from_millis(1);
 /// The maximum time by which a peer delays the acknowledgement of a single segment (RFC 8985, 7.2).
@@ -66,6 +66,11 @@ impl Timers {
             probe_due: false,
             override_due: false,
         }
+    }
+
+    /// Returns the time without progress after which a connection ends.
+    pub(super) const fn user_timeout(&self) -> Duration {
+        self.user_timeout
     }
 
     /// Starts the persist timer: bytes wait for the peer's window, and no segment is in flight
@@ -173,7 +178,7 @@ impl Sender {
             return Ok(());
         }
         self.timers.retries += 1;
-        if self.timers.retries > RETRIES {
+        if self.timers.retries > RETRIES.into() {
             return Err(GiveUp);
         }
         self.counters.timeouts += 1;
