@@ -69,6 +69,12 @@ impl Window {
         }
     }
 
+    /// Returns the window in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
     /// Returns the maximum number of outstanding packets.
     #[must_use]
     pub const fn packets(&self) -> u32 {

@@ -25,9 +25,11 @@
 //! | `timers` | time-outs |
 //! | [`recovery`] | selective retransmission; probes |
 //! | `rtt` | the round trip time |
+//! | [`numbers`] | the numbers that people look at when a connection is slow |
 
 mod answers;
 mod ledger;
+pub mod numbers;
 pub mod recovery;
 mod rtt;
 mod send;
