@@ -4,13 +4,15 @@
 
 use core::ffi::CStr;
 
+use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
-    CqRecord, Doing, EqRecord, Inspected, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
+    Carried, ConnectionRecord, CqRecord, Doing, EqRecord, Inspected, KeyKind, KeyRecord, NONE,
+    QpRecord, RingRecord, SrqRecord, TcpState,
 };
 use crate::connection::Stage;
-use crate::qp::{Access, State, Type};
+use crate::qp::{Access, NO_VLAN, State, Type};
 use crate::uar::{ARM_NEXT, ARM_SOLICITED};
 
 /// A field, with its names in the places where it is shown.
@@ -73,6 +75,15 @@ pub enum Value {
     Word(&'static CStr),
     /// A number that text shows as a name.
     Code(u32, &'static CStr),
+    /// An IP address, of IPv4 in the last four bytes, and a port if that is not zero.
+    Address {
+        /// True for IPv6.
+        ipv6: bool,
+        /// The address.
+        address: [u8; 16],
+        /// The port.
+        port: u16,
+    },
     /// The peer of a connected QP: its QP and its port's MAC.
     Peer(Option<(u32, [u8; 6])>),
     /// A queue of work requests. A queue without entries does not exist.
@@ -270,6 +281,88 @@ impl Record for KeyRecord {
         }
         to.field(f("windows").attr(c"windows"), number(self.windows))?;
         to.field(f("one_touch").column(), Value::Flag(self.one_touch != 0))
+    }
+}
+
+impl ConnectionRecord {
+    /// Returns an end of the connection.
+    const fn end(&self, address: [u8; 16], port: U16) -> Value {
+        Value::Address { ipv6: self.ip == 6, address, port: port.get() }
+    }
+}
+
+impl Record for ConnectionRecord {
+    const KIND: Inspected = Inspected::Connection;
+
+    fn number(&self) -> u32 {
+        self.qpn.get()
+    }
+
+    /// Names are those of `ss -ti` where it has one.
+    fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error> {
+        let f = Field::new;
+        let carried = Value::Word(carried_name(self.carried));
+        to.field(f("qpn").word("qp").column(), number(self.qpn))?;
+        to.field(f("context"), number(self.context))?;
+        to.field(f("carries").attr(c"carries").column(), carried)?;
+        to.field(f("local").column(), self.end(self.local, self.local_port))?;
+        to.field(f("remote").column(), self.end(self.remote, self.remote_port))?;
+        if let Some(state) = TcpState::from_raw(self.state) {
+            to.field(f("tcp_state").attr(c"tcp_state").column(), Value::Word(tcp_name(state)))?;
+        }
+        to.field(f("traffic_class"), number(self.traffic_class))?;
+        to.field(f("hop_limit"), number(self.hop_limit))?;
+        let vlan = if self.vlan.get() == NO_VLAN { NONE } else { self.vlan.get().into() };
+        to.field(f("vlan"), maybe(vlan))?;
+        to.field(f("mss").attr(c"mss"), number(self.mss.get()))?;
+        to.field(f("rtt_us").word("rtt").attr(c"rtt_us").column(), maybe(self.rtt))?;
+        to.field(f("rttvar_us").word("rttvar"), maybe(self.rtt_var))?;
+        to.field(f("rto_us").word("rto").attr(c"rto_us"), maybe(self.rto))?;
+        to.field(f("cwnd").attr(c"cwnd").column(), maybe(self.cwnd))?;
+        to.field(f("ssthresh").attr(c"ssthresh"), maybe(self.ssthresh))?;
+        to.field(f("snd_wnd").attr(c"snd_wnd").column(), maybe(self.snd_wnd))?;
+        to.field(f("rcv_wnd").attr(c"rcv_wnd").column(), maybe(self.rcv_wnd))?;
+        to.field(f("unacked").attr(c"unacked").column(), number(self.unacked))?;
+        to.field(f("retries").attr(c"retries"), number(self.retries))?;
+        to.field(f("retry_limit").attr(c"retry_limit"), number(self.retry_limit))?;
+        to.field(f("retrans").attr(c"retrans").column(), number(self.retrans))?;
+        to.field(f("timeouts").attr(c"timeouts"), number(self.timeouts))?;
+        to.field(f("keepalive_ms").word("keepalive"), maybe(self.keepalive))?;
+        to.field(f("user_timeout_ms").word("user_timeout"), maybe(self.user_timeout))?;
+        to.field(f("segs_out"), Value::Number(self.segs_out.get()))?;
+        let bytes = |key, attr, value: U64| (f(key).attr(attr), Value::Number(value.get()));
+        for (field, value) in [
+            bytes("bytes_sent", c"bytes_sent", self.bytes_sent),
+            bytes("bytes_acked", c"bytes_acked", self.bytes_acked),
+            bytes("bytes_received", c"bytes_received", self.bytes_received),
+        ] {
+            to.field(field, value)?;
+        }
+        to.field(f("age_ms").word("age").attr(c"age_ms").column(), Value::Number(self.age.get()))
+    }
+}
+
+fn carried_name(raw: u8) -> &'static CStr {
+    match Carried::from_raw(raw) {
+        Some(Carried::Iwarp) => c"iwarp",
+        Some(Carried::Bytes) => c"bytes",
+        Some(Carried::Iscsi) => c"iscsi",
+        Some(Carried::Roce) => c"roce",
+        None => c"?",
+    }
+}
+
+/// Returns the name that `ss` has for a state.
+const fn tcp_name(state: TcpState) -> &'static CStr {
+    match state {
+        TcpState::Established => c"ESTAB",
+        TcpState::FinWait1 => c"FIN-WAIT-1",
+        TcpState::FinWait2 => c"FIN-WAIT-2",
+        TcpState::TimeWait => c"TIME-WAIT",
+        TcpState::Closed => c"UNCONN",
+        TcpState::CloseWait => c"CLOSE-WAIT",
+        TcpState::LastAck => c"LAST-ACK",
+        TcpState::Closing => c"CLOSING",
     }
 }
 

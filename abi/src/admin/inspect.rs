@@ -23,6 +23,8 @@ wire_enum! {
         Srq = 4,
         /// [`KeyRecord`]; the number is the index, the upper 24 bits of a key.
         Key = 5,
+        /// [`ConnectionRecord`]; the number is that of the connection's QP.
+        Connection = 6,
     }
 }
 
@@ -264,6 +266,118 @@ wire_enum! {
     }
 }
 
+/// The connection of a QP whose peer is reached by packets: a TCP connection, or that of a
+/// connected RoCE QP. Without a measurement, a limit or a meaning, a number is [`NONE`] or, of 64
+/// bits, zero. Larger numbers than fit are the largest one.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ConnectionRecord {
+    /// The number of the QP.
+    pub qpn: Qpn,
+    /// The context of the QP: who has the connection.
+    pub context: ContextId,
+    /// A [`Carried`].
+    pub carried: u8,
+    /// The state of TCP, a [`TcpState`]; zero of RoCE.
+    pub state: u8,
+    /// The version of IP: 4 or 6.
+    pub ip: u8,
+    /// Traffic class, or type of service.
+    pub traffic_class: u8,
+    /// Hop limit, or time to live.
+    pub hop_limit: u8,
+    /// Number of time-outs in a row since the last progress, and their limit.
+    pub retries: u8,
+    /// See [`Self::retries`].
+    pub retry_limit: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// The local address. An IPv4 address is in the last four bytes.
+    pub local: [u8; 16],
+    /// The peer's address, in the same form.
+    pub remote: [u8; 16],
+    /// The local port of TCP; zero of RoCE.
+    pub local_port: U16,
+    /// The peer's port of TCP; zero of RoCE.
+    pub remote_port: U16,
+    /// The VLAN, or [`crate::qp::NO_VLAN`].
+    pub vlan: U16,
+    /// Maximum number of data bytes in a segment or packet.
+    pub mss: U16,
+    /// The smoothed round trip time in microseconds.
+    pub rtt: U32,
+    /// The variation of the round trip time in microseconds.
+    pub rtt_var: U32,
+    /// The time in microseconds after which something is sent again.
+    pub rto: U32,
+    /// The idle time in milliseconds before the first keepalive probe.
+    pub keepalive: U32,
+    /// The time in milliseconds without progress after which the connection ends.
+    pub user_timeout: U32,
+    /// The congestion window in bytes.
+    pub cwnd: U32,
+    /// The threshold in bytes at which slow start ends.
+    pub ssthresh: U32,
+    /// Bytes that the peer permits, from the first unacknowledged byte on.
+    pub snd_wnd: U32,
+    /// Bytes that the peer may send.
+    pub rcv_wnd: U32,
+    /// Bytes, or packets of RoCE, that were sent and are not acknowledged.
+    pub unacked: U32,
+    /// Segments or packets that were sent again.
+    pub retrans: U32,
+    /// Time-outs.
+    pub timeouts: U32,
+    /// Segments or packets with data that were sent.
+    pub segs_out: U64,
+    /// Bytes that were sent since the adapter has the connection, without repetitions.
+    pub bytes_sent: U64,
+    /// Of these, bytes that the peer has acknowledged.
+    pub bytes_acked: U64,
+    /// Bytes that have arrived in order since then.
+    pub bytes_received: U64,
+    /// The time in milliseconds since the adapter has the connection.
+    pub age: U64,
+}
+
+wire_enum! {
+    /// What a connection carries.
+    pub enum Carried: u8 {
+        /// RDMA messages over TCP (iWARP).
+        Iwarp = 1,
+        /// The bytes of a [`crate::qp::Type::Toe`] QP.
+        Bytes = 2,
+        /// iSCSI PDUs.
+        Iscsi = 3,
+        /// RoCE packets.
+        Roce = 4,
+    }
+}
+
+wire_enum! {
+    /// The states of TCP from the first one after the handshake, numbered as in the kernel's
+    /// `include/net/tcp_states.h`.
+    pub enum TcpState: u8 {
+        /// Both directions are open.
+        Established = 1,
+        /// The local direction is being closed.
+        FinWait1 = 4,
+        /// The local direction is closed.
+        FinWait2 = 5,
+        /// Both directions are closed. Late segments are answered.
+        TimeWait = 6,
+        /// The connection has ended.
+        Closed = 7,
+        /// The peer has closed its direction.
+        CloseWait = 8,
+        /// Both directions are being closed, the peer's first.
+        LastAck = 9,
+        /// Both directions are being closed, the local one first.
+        Closing = 11,
+    }
+}
+
+const _: () = assert!(size_of::<ConnectionRecord>() == 144);
 const _: () = assert!(size_of::<QpRecord>() == 96);
 const _: () = assert!(size_of::<CqRecord>() == 48);
 const _: () = assert!(size_of::<EqRecord>() == 24);

@@ -4,6 +4,7 @@
 //! different times. Locks of the data path are held for a few loads. A lock that a message holds is
 //! not waited for.
 
+mod connections;
 mod records;
 
 use crate::adapter::Adapter;

@@ -1,5 +1,7 @@
 //! INSPECT: the records of objects by which a driver finds faults.
 
+mod connections;
+
 use vrnic_abi::admin::{
     AllocMr, AllocMw, CqRecord, Doing, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyKind,
     KeyRecord, MwType, NONE, Opcode as Admin, QpRecord, SrqRecord, Status as AdminStatus, command,
@@ -148,7 +150,7 @@ fn what_is_asked_for_badly_is_refused() {
     assert_eq!(ask(&good), None);
     for (bad, at) in [
         (Inspect { kind: 0, ..good }, 16),
-        (Inspect { kind: 6, ..good }, 16),
+        (Inspect { kind: 7, ..good }, 16),
         (Inspect { len: 4097.into(), ..good }, 8),
         (Inspect { len: 95.into(), ..good }, 8),
         (Inspect { addr: (page + 4).into(), ..good }, 0),

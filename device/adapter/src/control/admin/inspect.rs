@@ -24,6 +24,7 @@ pub(super) fn inspect<H: Host>(adapter: &Adapter<H>, params: &Inspect) -> Outcom
         Inspected::Eq => answer(adapter, params, Adapter::eq_records),
         Inspected::Srq => answer(adapter, params, Adapter::srq_records),
         Inspected::Key => answer(adapter, params, Adapter::key_records),
+        Inspected::Connection => answer(adapter, params, Adapter::connection_records),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use vrnic_abi::admin::{DeviceFeatures, StartRdma, Status, command};
+use vrnic_abi::admin::{Carried, DeviceFeatures, StartRdma, Status, TcpState, command};
 use vrnic_abi::cq;
 use vrnic_abi::iscsi::{EndCommand, SetIscsi};
 use vrnic_abi::qp::{State, Type};
@@ -110,4 +110,11 @@ fn streams_of_bytes_have_no_commands() {
     let end = EndCommand::new(a.qpn, a.key);
     let refused = a.guest.command::<command::EndCommand>(&end);
     assert_eq!(refused, Err(Refused(Status::NotFound, 0)));
+}
+
+#[test]
+fn a_connection_of_pdus_says_what_it_carries() {
+    let rig = Rig::new(1, Faults::default(), true);
+    let record = rig.a.guest.adapter.connection_records(rig.a.qpn, 1).items[0];
+    assert_eq!((record.carried, record.state), (Carried::Iscsi as u8, TcpState::Established as u8));
 }
