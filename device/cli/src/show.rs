@@ -5,7 +5,9 @@ use clap::ValueEnum;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde_json::{Value, json};
-use vrnic_abi::admin::{CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord};
+use vrnic_abi::admin::{
+    ConnectionRecord, CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord, TcpState,
+};
 use vrnic_control_api::{AdapterView, PortView};
 
 use crate::client::Client;
@@ -18,6 +20,8 @@ pub(crate) enum Kind {
     Function,
     /// Queue pairs
     Qp,
+    /// Connections of queue pairs whose peers are reached by packets, as `ss -ti` shows sockets
+    Connection,
     /// Completion queues
     Cq,
     /// Event queues
@@ -51,10 +55,16 @@ pub(crate) fn show(
     }
     // Only valid keys are shown.
     let key = KeyRecord { valid: 1, ..KeyRecord::default() };
+    // Those of RoCE have no state of TCP.
+    let connection =
+        ConnectionRecord { state: TcpState::Established as u8, ..ConnectionRecord::default() };
     match kind {
         Kind::Function => adapters(&functions, json),
         Kind::Counters => counters(&functions, json),
         Kind::Qp => objects(client, &functions, "qps", json, &Columns::of(&QpRecord::default())),
+        Kind::Connection => {
+            objects(client, &functions, "connections", json, &Columns::of(&connection))
+        }
         Kind::Cq => objects(client, &functions, "cqs", json, &Columns::of(&CqRecord::default())),
         Kind::Eq => objects(client, &functions, "eqs", json, &Columns::of(&EqRecord::default())),
         Kind::Srq => objects(client, &functions, "srqs", json, &Columns::of(&SrqRecord::default())),

@@ -16,6 +16,8 @@ pub(super) struct Answer {
     pub(super) of: Option<String>,
     /// The QPs of that function.
     pub(super) qps: Vec<Json>,
+    /// Their connections, if their peers are reached by packets.
+    pub(super) connections: Vec<Json>,
 }
 
 /// Two answers.
@@ -35,7 +37,10 @@ impl Answer {
         // Another user may have removed the function.
         let of = of.filter(|name| functions.iter().any(|function| function.name == *name));
         let qps = of.map(|name| client.objects(name, "qps")).transpose()?.unwrap_or_default();
-        Ok(Self { functions, of: of.map(str::to_owned), qps })
+        // An older daemon does not list them.
+        let connections = of.and_then(|name| client.objects(name, "connections").ok());
+        let connections = connections.unwrap_or_default();
+        Ok(Self { functions, of: of.map(str::to_owned), qps, connections })
     }
 
     /// Returns the function of this name.
@@ -46,6 +51,11 @@ impl Answer {
     /// Returns the QP of this number, of the function whose QPs were asked for.
     pub(super) fn qp(&self, qpn: u64) -> Option<&Json> {
         self.qps.iter().find(|qp| number(qp) == Some(qpn))
+    }
+
+    /// Returns the connection of the QP of this number.
+    pub(super) fn connection(&self, qpn: u64) -> Option<&Json> {
+        self.connections.iter().find(|connection| number(connection) == Some(qpn))
     }
 }
 
@@ -72,6 +82,7 @@ impl Picture {
     pub(super) fn turn_to(&mut self, answer: Answer) {
         self.now.of = answer.of;
         self.now.qps = answer.qps;
+        self.now.connections = answer.connections;
     }
 
     /// Returns a QP as it was before, if it is known.

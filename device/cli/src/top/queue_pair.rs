@@ -1,4 +1,5 @@
-//! The screen of one queue pair: its fields, its queues, and the counters of its function.
+//! The screen of one queue pair: its fields, its queues, its connection if it has one, and the
+//! counters of its function.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -33,6 +34,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, picture: &P
         |lines: Vec<String>| Paragraph::new(lines.into_iter().map(Line::from).collect::<Vec<_>>());
     frame.render_widget(lines(queues.into()).block(block("Queues")), above);
     frame.render_widget(lines(fields(qp)).block(block("Fields")), left);
+    let connection = model.qpn.and_then(|qpn| picture.now.connection(qpn));
+    let right = connection.map_or(right, |connection| {
+        let parts = [Constraint::Length(42), Constraint::Min(0)];
+        let [middle, right] = Layout::horizontal(parts).areas(right);
+        frame.render_widget(lines(fields(connection)).block(block("Connection")), middle);
+        right
+    });
     let title = "Counters of the function (all queue pairs)";
     frame.render_widget(lines(counters(model, picture)).block(block(title)), right);
 }
@@ -59,7 +67,7 @@ fn queue(key: &str, before: Option<&Json>, qp: &Json, seconds: f64) -> String {
 fn fields(qp: &Json) -> Vec<String> {
     let all = qp.as_object().into_iter().flatten();
     let fields = all.filter(|(key, _)| !QUEUES.contains(&key.as_str()));
-    fields.map(|(key, value)| format!("{:12} {}", key.replace('_', " "), text(value))).collect()
+    fields.map(|(key, value)| format!("{:15} {}", key.replace('_', " "), text(value))).collect()
 }
 
 /// Returns a line for each counter that is not 0.

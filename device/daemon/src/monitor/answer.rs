@@ -58,6 +58,7 @@ fn objects(adapter: &Adapter, kind: &str, from: u32, limit: usize) -> Answer {
         "cqs" => page(&adapter.cq_records(from, limit)),
         "eqs" => page(&adapter.eq_records(from, limit)),
         "srqs" => page(&adapter.srq_records(from, limit)),
+        "connections" => page(&adapter.connection_records(from, limit)),
         "keys" => {
             let mut keys = adapter.key_records(from, limit);
             keys.items.retain(|key| key.valid != 0);
@@ -65,7 +66,9 @@ fn objects(adapter: &Adapter, kind: &str, from: u32, limit: usize) -> Answer {
         }
         _ => fault(
             StatusCode::NOT_FOUND,
-            &format!("there is no kind '{kind}'; the kinds are qps, cqs, eqs, srqs and keys"),
+            &format!(
+                "there is no kind '{kind}'; the kinds are qps, cqs, eqs, srqs, keys and connections"
+            ),
         ),
     }
 }

@@ -1,5 +1,7 @@
 //! Adapters and their objects as JSON.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -32,6 +34,14 @@ impl<R: Record> Serialize for Object<'_, R> {
     }
 }
 
+/// Returns an address, with its port if there is one, as URLs have it.
+fn end(ipv6: bool, address: [u8; 16], port: u16) -> String {
+    let address = Ipv6Addr::from(address);
+    let ipv4 = address.to_ipv4_mapped().filter(|_| !ipv6);
+    let address = ipv4.map_or(IpAddr::V6(address), IpAddr::V4);
+    if port == 0 { address.to_string() } else { SocketAddr::new(address, port).to_string() }
+}
+
 struct Map<M>(M);
 
 impl<M: SerializeMap> Show for Map<M> {
@@ -50,6 +60,9 @@ impl<M: SerializeMap> Show for Map<M> {
             Value::Flag(flag) => map.serialize_entry(key, &flag),
             Value::Word(word) => {
                 map.serialize_entry(key, &word.to_string_lossy().to_ascii_lowercase())
+            }
+            Value::Address { ipv6, address, port } => {
+                map.serialize_entry(key, &end(ipv6, address, port))
             }
             Value::Peer(peer) => {
                 map.serialize_entry(key, &peer.map(|(qpn, mac)| (MacAddr(mac).to_string(), qpn)))

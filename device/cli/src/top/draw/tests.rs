@@ -37,6 +37,7 @@ fn picture(qps: bool) -> Picture {
         functions: vec![function("a", writes), function("b", 0)],
         of: qps.then(|| "a".to_owned()),
         qps: if qps { vec![qp(17, 5, 5), qp(18, posted, u32::MAX - 9)] } else { Vec::new() },
+        connections: vec![json!({ "qpn": 18, "remote": "10.9.0.2:4791", "retrans": 3 })],
     };
     let mut picture = Picture::new(answer(100, u32::MAX));
     picture.next(answer(500, 54));
@@ -104,11 +105,12 @@ fn keys_lead_to_one_queue_pair_and_back() {
     assert!(lines[3].contains("64/128") && lines[3].ends_with(" 28"), "{}", lines[3]);
     press(&mut model, &picture, KeyCode::End);
     assert_eq!(press(&mut model, &picture, KeyCode::Enter), Some(Wish::Draw));
-    let (lines, _) = screen(&mut model, &picture, 100, 20);
+    let (lines, _) = screen(&mut model, &picture, 140, 20);
     let text = lines.join("\n");
     assert_eq!(lines[0], "function a, queue pair 18");
     assert!(text.contains("[##########..........] 64/128  posted 54  taken 4294967286"), "{text}");
-    assert!(text.contains("recv  none") && text.contains("state        rts"), "{text}");
+    assert!(text.contains("recv  none") && text.contains("state           rts"), "{text}");
+    assert!(text.contains("Connection") && text.contains("10.9.0.2:4791"), "{text}");
     assert!(text.contains("tx_write_req") && text.contains("500") && text.contains("200/s"));
     assert!(!text.contains("rx_bytes"), "a counter that is 0 is shown:\n{text}");
     press(&mut model, &picture, KeyCode::Esc);
