@@ -46,6 +46,23 @@ impl<'a, 'b> Line<'a, 'b> {
             .try_for_each(|(of, number)| self.to.write_fmt(fmt!(" {name}{line}{of} {number}")))
     }
 
+    /// Writes an address as the kernel does, and its port after it if there is one.
+    fn address(&mut self, ipv6: bool, address: &[u8; 16], port: u16) -> fmt::Result {
+        let [.., a, b, c, d] = *address;
+        if ipv6 {
+            self.to.write_str("[")?;
+            for (nth, pair) in address.chunks_exact(2).enumerate() {
+                let colon = if nth == 0 { "" } else { ":" };
+                let group = pair.iter().fold(0, |group, byte| group << 8 | u16::from(*byte));
+                self.to.write_fmt(fmt!("{colon}{group:x}"))?;
+            }
+            self.to.write_str("]")?;
+        } else {
+            self.to.write_fmt(fmt!("{a}.{b}.{c}.{d}"))?;
+        }
+        if port == 0 { Ok(()) } else { self.to.write_fmt(fmt!(":{port}")) }
+    }
+
     fn rights(&mut self, rights: Access) -> fmt::Result {
         self.to.write_str("local_read")?;
         rights.iter_names().try_for_each(|(name, _)| {
@@ -82,6 +99,7 @@ impl Show for Line<'_, '_> {
             Value::Word(word) | Value::Code(_, word) => {
                 self.to.write_str(word.to_str().map_err(|_| fmt::Error)?)
             }
+            Value::Address { ipv6, address, port } => self.address(ipv6, &address, port),
             Value::Peer(None) => self.to.write_str("- at 00:00:00:00:00:00"),
             Value::Peer(Some((qpn, [a, b, c, d, e, f]))) => {
                 self.to.write_fmt(fmt!("{qpn} at {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"))

@@ -7,6 +7,7 @@
 //! | `events` | processors, and the queues that they serve ([`vectors`]) |
 //! | `admin` | the admin queue's rings |
 //! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
+//! | `connections` | connections whose peers are reached by packets ([`objects`]) |
 //! | `ranges` | the address ranges of direct transfers that have an owner |
 //! | `window` | the place of the ranges, and the adapter's blocks ([`window`]) |
 //! | `tpt` | the table of keys |
@@ -23,6 +24,7 @@
 //! | [`format`] | lines of names and values |
 
 use abi::admin::{
+    ConnectionRecord,
     CqRecord,
     EqRecord,
     KeyRecord,
@@ -63,6 +65,7 @@ pub(crate) struct DebugFiles {
     _cqs: Pin<KBox<File<Listing<CqRecord>>>>,
     _srqs: Pin<KBox<File<Listing<SrqRecord>>>>,
     _qps: Pin<KBox<File<Listing<QpRecord>>>>,
+    _connections: Pin<KBox<File<Listing<ConnectionRecord>>>>,
     _ranges: Pin<KBox<File<Owners>>>,
     _window: Pin<KBox<File<Window>>>,
     _tpt: Pin<KBox<File<Listing<KeyRecord>>>>,
@@ -98,6 +101,7 @@ impl DebugFiles {
             _cqs: listing(&dir, c"cqs", inspector)?,
             _srqs: listing(&dir, c"srqs", inspector)?,
             _qps: listing(&dir, c"qps", inspector)?,
+            _connections: listing(&dir, c"connections", inspector)?,
             _ranges: KBox::pin_init(ranges, GFP_KERNEL)?,
             _window: KBox::pin_init(window, GFP_KERNEL)?,
             _tpt: listing(&dir, c"tpt", inspector)?,

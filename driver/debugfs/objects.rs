@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 use super::{format::Line, query::Inspector};
 
 /// Longest line.
-const LINE: usize = 512;
+const LINE: usize = 1024;
 /// The maximum number of bytes that one read gives.
 const CHUNK: usize = 16 << 10;
 

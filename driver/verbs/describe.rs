@@ -4,6 +4,7 @@
 //! [`abi::admin`]). An adapter that has died gives none.
 
 use abi::admin::{
+    ConnectionRecord,
     CqRecord,
     KeyRecord,
     QpRecord,
@@ -120,7 +121,8 @@ impl ResOperations<Srq<Self>> for Verbs {
 #[vtable]
 impl ResOperations<Qp<Self>> for Verbs {
     fn fill_res_entry(ctx: &Ctx<'_>, qp: &Qp<Self>, entry: &mut ResEntry<'_>) -> Result {
-        show::<QpRecord>(ctx, qp.qpn, entry)
+        show::<QpRecord>(ctx, qp.qpn, entry)?;
+        show::<ConnectionRecord>(ctx, qp.qpn, entry)
     }
 
     fn fill_res_entry_raw(ctx: &Ctx<'_>, qp: &Qp<Self>, entry: RawResEntry<'_>) -> Result {

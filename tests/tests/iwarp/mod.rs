@@ -53,6 +53,7 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::new("perftest_immediate", |pair| {
             measured(pair, "ib_write_bw -R --write_with_imm -n 200")
         }),
+        Case::new("connections_can_be_seen", seen),
         Case::new("killed_peers", killed),
         Case::new("card_goes_and_comes", card),
         Case::new("module_without_card", module_without_card),
@@ -137,6 +138,39 @@ fn oneself(pair: &mut Pair) -> Result<()> {
     let call = format!("{tool} -c -a {}", guest.ip());
     connect((guest, &format!("{tool} -s -a {}", guest.ip())), (guest, &call))?;
     empty(guest)
+}
+
+/// The driver's file, `rdma` and the daemon show a connection with the same ends.
+fn seen(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(&pair.b)?;
+    let ip = pair.b.ip();
+    let client =
+        pair.a.agent().start(&format!("modprobe rdma_ucm; exec rping -c -a {ip} -C 1000000"))?;
+    let file = "cat /sys/kernel/debug/vrnic-*/connections";
+    let remote = format!("remote {ip}:7174");
+    settles(&pair.a, &format!("{file} | grep -q '{remote} tcp_state ESTAB'"), 30)?;
+    let line = pair.a.check(file, SHORT_TIMEOUT)?;
+    let attributes = pair.a.check("rdma resource show qp -dd", SHORT_TIMEOUT)?;
+    let shown = pair.monitor(&["show", "connection", "--function", "a", "--json"])?;
+    let ended = stop(client).and_then(|_| stop(server));
+    for (text, parts) in [
+        (&line, &["carries iwarp ", " mss ", " rtt ", " cwnd ", " retrans 0 ", " bytes_sent "]),
+        (
+            &attributes,
+            &["carries iwarp", "tcp_state ESTAB", "rtt_us ", "cwnd ", "retrans 0", "age_ms "],
+        ),
+        (
+            &shown,
+            &["\"iwarp\"", "\"estab\"", "\"rtt_us\"", "\"cwnd\"", "\"retrans\": 0", "\"age_ms\""],
+        ),
+    ] {
+        for part in parts {
+            ensure!(text.contains(part), "no '{part}' in\n{text}");
+        }
+    }
+    ensure!(shown.contains(&format!("\"{ip}:7174\"")), "{shown}");
+    ended.map(drop)
 }
 
 /// A client gets an error if no server listens.
