@@ -149,7 +149,7 @@ fn rules_of_a_guest_concern_its_function_alone() {
     let guest = Guest::connect(&socket, mac).expect("a VMM");
     guest.bring_up();
     assert!(guest.caps().has(DeviceFeatures::FAULTS));
-    let rule = b"delay-command by=60ms command=alloc-context times=1";
+    let rule = b"delay-command by=2s command=alloc-context times=1";
     let addr = guest.ram().alloc(4096);
     guest.ram().write(addr, rule);
     let (addr, len) = (addr.into(), (rule.len() as u32).into());
@@ -164,8 +164,8 @@ fn rules_of_a_guest_concern_its_function_alone() {
         guest.alloc_context().expect("a context");
         start.elapsed()
     };
-    assert!(took(other) < Duration::from_millis(60));
-    assert!(took(&guest) >= Duration::from_millis(60));
+    assert!(took(other) < Duration::from_secs(2));
+    assert!(took(&guest) >= Duration::from_secs(2));
     let text = world.said("fault list");
     assert!(text.contains(" g:1 ") && text.contains("function=g"), "{text}");
     assert!(!world.vrnic("fault wait 1").status.success(), "there is no rule 1 of the operator");

@@ -17,7 +17,7 @@ use crate::common::{connected, start};
 /// Length of each message.
 const LEN: u32 = 128 << 20;
 /// Number of messages, so that one is in progress when the daemon is stopped.
-const MESSAGES: usize = 8;
+const MESSAGES: usize = 32;
 /// Time for which the daemon is stopped. Drivers consider an adapter dead after 5 s without a
 /// heartbeat.
 const STOPPED: Duration = Duration::from_secs(5);
