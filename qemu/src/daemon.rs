@@ -95,7 +95,7 @@ impl Daemon {
     }
 
     fn wait_for(&mut self, adapters: &[Adapter]) -> anyhow::Result<()> {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(30);
         while !adapters.iter().all(|adapter| adapter.socket.exists()) {
             let waiting = self.process.alive() && Instant::now() < end;
             ensure!(waiting, "vrnicd did not become ready:\n{}", self.log(20));

@@ -21,7 +21,7 @@ const PORT: u16 = 18515;
 pub(crate) const PING: &str = "rping";
 
 /// Number of tries for a run that perftest rejects because of its clocks.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 6;
 
 /// A run of a perftest tool.
 #[derive(Clone, Debug)]

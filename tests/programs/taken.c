@@ -272,7 +272,7 @@ static void look(struct side *side, const char *file)
 	while (access(file, F_OK) != 0)
 		usleep(10000);
 	need(pthread_create(&thread, NULL, attach_meanwhile, &it) == 0, "pthread_create");
-	sleep(1);
+	usleep(300000);
 	need(getsockopt(it.socket, IPPROTO_TCP, TCP_INFO, &info, &length) == 0, "TCP_INFO");
 	printf("looked\n");
 	fflush(stdout);

@@ -67,9 +67,13 @@ pub fn stop_all(programs: impl IntoIterator<Item = Running>) -> Result<()> {
     programs.into_iter().try_for_each(|program| stop(program).map(drop))
 }
 
+/// The end of a pipe from `rdma resource show cm_id` that leaves the lines of programs that listen.
+/// Services of the kernel, which have their names in brackets, may listen for other cases.
+pub const LISTENING: &str = "grep 'state LISTEN' | grep -v 'comm \\['";
+
 /// Waits for half a minute until a program of the guest listens with the RDMA connection manager.
 pub fn listens(guest: &Guest) -> Result<()> {
-    settles(guest, "rdma res show cm_id | grep -q 'state LISTEN'", 30)
+    settles(guest, &format!("rdma res show cm_id | {LISTENING} | grep -q ."), 30)
 }
 
 /// Runs a server that listens with the RDMA connection manager, and then a client. Both must
@@ -87,7 +91,9 @@ pub fn settles(guest: &Guest, condition: &str, seconds: u32) -> Result<()> {
     let attempts = 10 * seconds;
     let script =
         format!("for n in $(seq {attempts}); do {condition} && exit 0; sleep 0.1; done; exit 1");
-    guest.check(&script, LONG_TIMEOUT).with_context(|| format!("never: {condition}"))?;
+    // A test of the condition takes some time, too.
+    let limit = Duration::from_secs(u64::from(seconds) * 3).max(LONG_TIMEOUT);
+    guest.check(&script, limit).with_context(|| format!("never: {condition}"))?;
     Ok(())
 }
 
@@ -150,8 +156,17 @@ pub fn describes(guest: &Guest) -> Result<()> {
 /// Starts a program that prints the device's asynchronous events, for [`hears_fatal`].
 pub fn watch(guest: &Guest) -> Result<Running> {
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
-    std::thread::sleep(Duration::from_secs(1));
+    watches(guest)?;
     Ok(watcher)
+}
+
+/// Waits until the program of [`watch`] has opened the device.
+pub fn watches(guest: &Guest) -> Result<()> {
+    settles(
+        guest,
+        "ls -l /proc/$(pidof ibv_asyncwatch)/fd 2>/dev/null | grep -q infinibandevent",
+        30,
+    )
 }
 
 /// Ends the program of [`watch`]. It must have printed that the device has failed.
@@ -265,7 +280,7 @@ pub fn receives(guest: &Guest) -> Result<()> {
 /// Starts a transfer of `seconds` from a to b, with its control connection on `port`, and waits
 /// until data is exchanged. Returns server and client.
 pub fn transfer(pair: &Pair, tool: &str, seconds: u32, port: u16) -> Result<(Running, Running)> {
-    let command = format!("exec {tool} -D {seconds} -s 65536 -p {port}");
+    let command = format!("exec {tool} -F -D {seconds} -s 65536 -p {port}");
     let server = pair.b.agent().start(&command)?;
     pair.b.listens_on(port)?;
     let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;

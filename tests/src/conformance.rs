@@ -12,7 +12,7 @@ use crate::object_counts::ObjectCounts;
 /// Port of `vrnic-verify serve`.
 const PORT: u16 = 7471;
 /// Time limit of a run.
-const TIMEOUT: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Runs the selected cases with end a in guest a and end b in guest b. `sq` is the place of the
 /// send queues. Checks that no objects are left, in the guests' kernels and in the adapters.

@@ -14,6 +14,8 @@ use crate::commands::SHORT_TIMEOUT;
 
 /// Number of times that objects are counted.
 const TRIES: u32 = 15;
+/// Time in which the kernel and the daemon end what programs have left.
+const SETTLING: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counts of one guest.
@@ -67,9 +69,9 @@ impl ObjectCounts {
         Ok(Self { core, driver: driver.trim().parse()?, pinned: pinned.trim().parse()?, adapters })
     }
 
-    /// Counts until the result is the same as before, for three seconds.
+    /// Counts until the result is the same as before, for half a minute.
     pub fn unchanged(&self, pair: &Pair, guest: &Guest) -> Result<()> {
-        self.unchanged_within(pair, guest, TRIES * POLL_INTERVAL)
+        self.unchanged_within(pair, guest, SETTLING)
     }
 
     /// Counts until the result is the same as before, for `timeout`.

@@ -7,7 +7,9 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 
-use crate::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, netdev_up, said, settles, stop_all};
+use crate::commands::{
+    Ends, LISTENING, LONG_TIMEOUT, SHORT_TIMEOUT, netdev_up, said, settles, stop_all,
+};
 
 /// The modules of macvlan devices, bridges and bonds, and those that they need.
 pub const MODULES: [&str; 6] = ["llc", "stp", "bridge", "tls", "bonding", "macvlan"];
@@ -66,8 +68,8 @@ pub fn talk(server: &Place<'_>, client: &Place<'_>, ipv6: Option<&str>) -> Resul
     let writes = ("ib_write_bw -F -R -n 200".into(), format!("ib_write_bw -F -R -n 200 {ip}"));
     for (serve, call) in [pings(ip), writes].into_iter().chain(ipv6.map(pings)) {
         let serving = server.guest.agent().start(&server.inside(&serve))?;
-        let listens = server.inside("rdma res show cm_id");
-        settles(server.guest, &format!("({listens}) | grep -q LISTEN"), 30)?;
+        let ids = server.inside("rdma res show cm_id");
+        settles(server.guest, &format!("({ids}) | {LISTENING} | grep -q ."), 30)?;
         let there = client.guest.agent().run(&client.inside(&call), LONG_TIMEOUT)?;
         Ends::of(serving, there)?
             .succeed(&serve)
@@ -155,7 +157,7 @@ pub fn pod(guest: &Guest, last: u8) -> Result<Place<'_>> {
 /// Waits until this many identifiers of the connection manager listen in a guest, or as many times
 /// the value of a command: programs without an address listen on each RDMA device.
 fn listen(guest: &Guest, count: usize, each: &str) -> Result<()> {
-    let listening = "$(rdma res show cm_id | grep -c 'state LISTEN')";
+    let listening = format!("$(rdma res show cm_id | {LISTENING} | wc -l)");
     settles(guest, &format!("[ {listening} -ge $(({count} * {each})) ]"), 60)
 }
 

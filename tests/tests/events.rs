@@ -18,9 +18,9 @@ const CPUS: u32 = 4;
 /// All completion vectors.
 const ALL: [u32; 4] = [0, 1, 2, 3];
 /// A program with an event for each message at each end.
-const PINGPONG: &str = "ib_send_lat -s 64 -n 2000";
+const PINGPONG: &str = "ib_send_lat -F -s 64 -n 2000";
 /// A program that runs until it is ended.
-const ENDLESS: &str = "ib_send_lat -s 64 -n 1000000";
+const ENDLESS: &str = "ib_send_lat -F -s 64 -n 1000000";
 /// Number of interrupts of a vector that may hit another processor: a change of affinity takes
 /// effect with the next interrupt.
 const STRAY: u64 = 2;

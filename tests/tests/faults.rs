@@ -120,7 +120,7 @@ fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     let before = [registration(&pair.a)?, registration(&pair.b)?];
     let (server, client) = transfer(pair, "ib_write_bw", 15, PORT)?;
     pair.daemon.pause()?;
-    sleep(Duration::from_secs(4));
+    sleep(Duration::from_secs(3));
     pair.daemon.resume()?;
     succeed([client, server], SHORT_TIMEOUT)?;
     let now = [registration(&pair.a)?, registration(&pair.b)?];

@@ -65,9 +65,9 @@ fn restored(root: &Path) -> Result<()> {
 fn perftest(root: &Path) -> Result<()> {
     let work = TempDir::new()?;
     fs::create_dir(work.path().join("mine"))?;
-    let text = "ib_write_bw -n 100 $VRNIC_PEER | tee $VRNIC_OUTPUT/table\n";
+    let text = "ib_write_bw -F -n 100 $VRNIC_PEER | tee $VRNIC_OUTPUT/table\n";
     fs::write(work.path().join("mine/test.sh"), text)?;
-    let options = ["--copy", "mine", "--output", "kept", "--peer", "ib_write_bw -n 100"];
+    let options = ["--copy", "mine", "--output", "kept", "--peer", "ib_write_bw -F -n 100"];
     let ran = lab(root, work.path(), &[&options[..], &["--", "sh", "test.sh"]].concat())?;
     ensure!(ran.status.success(), "{}", said(&ran));
     let table = fs::read_to_string(work.path().join("kept/a/table"))?;
@@ -124,8 +124,8 @@ fn prebuilt(root: &Path) -> Result<()> {
     command.args(user).args(["--bounding-set=-all", "--no-new-privs", "env", "-i"]);
     command.arg(format!("VRNIC_CACHE={}", folder.join("cache").display()));
     command.args(["PATH=/usr/bin:/bin", "VRNIC_ACCEL=tcg"]).arg(folder.join("clone/scripts/lab"));
-    command.args(["--prebuilt", "image.tar", "--peer", "ib_write_bw -n 100"]);
-    command.args(["--", "id -u; ib_write_bw -n 100 $VRNIC_PEER"]).current_dir(folder);
+    command.args(["--prebuilt", "image.tar", "--peer", "ib_write_bw -F -n 100"]);
+    command.args(["--", "id -u; ib_write_bw -F -n 100 $VRNIC_PEER"]).current_dir(folder);
     let ran = run(&mut command)?;
     let text = said(&ran);
     ensure!(ran.status.success() && text.contains("BW average"), "{text}");

@@ -117,7 +117,7 @@ fn ends_with(pair: &mut Pair, rule: &str, says: &str) -> Result<()> {
 
 /// A transfer goes on although a rule hits this often.
 fn goes_on(pair: &mut Pair, tool: &str, rule: &str, hits: u64) -> Result<()> {
-    let (server, client) = transfer(pair, tool, 10, PORT)?;
+    let (server, client) = transfer(pair, tool, 20, PORT)?;
     arm(pair, rule)?;
     proved(pair, hits)?;
     succeed([client, server], LONG_TIMEOUT)?;
@@ -148,7 +148,7 @@ fn full_cq(pair: &mut Pair) -> Result<()> {
 
 /// A program that waits for completions, and checks all bytes, finds no difference.
 fn disorder(pair: &mut Pair) -> Result<()> {
-    let programs = pingpong(pair, 20_000)?;
+    let programs = pingpong(pair, 100_000)?;
     arm(pair, "disorder seed=5 times=500")?;
     proved(pair, 500)?;
     succeed(programs, LONG_TIMEOUT)?;

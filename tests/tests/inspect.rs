@@ -175,7 +175,7 @@ fn optional(pair: &mut Pair) -> Result<()> {
     let rdma = |what: &str| pair.a.check(&format!("rdma statistic {what}"), SHORT_TIMEOUT);
     let set = |names: &str| rdma(&format!("set {LINK} optional-counters {names}"));
     let show = || rdma(&format!("show {LINK}"));
-    let write = || both(&pair.b, &pair.a, "ib_write_bw -n 1000 -s 4096 -p 18902", 18902);
+    let write = || both(&pair.b, &pair.a, "ib_write_bw -F -n 1000 -s 4096 -p 18902", 18902);
 
     // The tool writes each name on a line of its own.
     let mode = |which: &str| {

@@ -227,8 +227,8 @@ fn aborted(pair: &Pair) -> Result<()> {
         let file = "/sys/bus/pseudo/drivers/scsi_debug/delay";
         pair.b.check(&format!("echo {jiffies} >{file}"), SHORT_TIMEOUT).map(drop)
     };
-    // 8 to 9 seconds.
-    delay(2200)?;
+    // 12 seconds.
+    delay(3000)?;
     let tried =
         pair.a.check("vrnic_scsi /dev/sdb slow 7000 && dmesg | grep -E 'abort|lost'", LONG_TIMEOUT);
     delay(1)?;

@@ -290,7 +290,7 @@ fn sleeps(pair: &mut Pair) -> Result<()> {
     let idle = "echo devices > /sys/power/pm_test && echo freeze > /sys/power/state";
     shell.check(&format!("dmesg -C; {idle}; dmesg | grep 'PM: suspend exit'"), SHORT_TIMEOUT)?;
     works_in(&mut shell, pair).context("after sleeping idle")?;
-    let deep = "echo none > /sys/power/pm_test && rtcwake -m mem -s 5";
+    let deep = "echo none > /sys/power/pm_test && rtcwake -m mem -s 20";
     shell.check(
         &format!("{deep}; dmesg | grep 'Waking up from system sleep state S3'"),
         SHORT_TIMEOUT,

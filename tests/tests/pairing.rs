@@ -1,9 +1,6 @@
 //! The port is paired with the network card that has its MAC, even if other network devices have
 //! the same address. No user of the network has to wait for the pairing.
 
-use std::thread::sleep;
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
@@ -11,7 +8,7 @@ use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{
     LONG_TIMEOUT, SHORT_TIMEOUT, counter, link_is, netdev_up, pingpong, receives, reload, said,
-    settles, stop, works,
+    settles, stop, watches, works,
 };
 use vrnic_tests::harness::{Case, Suite};
 
@@ -161,7 +158,7 @@ fn stalled(pair: &mut Pair) -> Result<()> {
 /// down.
 fn died(pair: &mut Pair) -> Result<()> {
     let watcher = pair.a.agent().start("exec stdbuf -oL ibv_asyncwatch >/tmp/watch")?;
-    sleep(Duration::from_secs(1));
+    watches(&pair.a)?;
     pair.daemon.pause()?;
     let seen = after_death(&pair.a);
     pair.daemon.resume()?;

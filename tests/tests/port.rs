@@ -159,7 +159,7 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
         )
     };
     let (before, timeouts) = (downs()?, late()?);
-    let rounds = 20_000;
+    let rounds = 100_000;
     let programs = pingpong(pair, rounds)?;
     for n in 1..=BREAKS {
         for (guest, before) in [&pair.a, &pair.b].into_iter().zip(before) {
@@ -193,7 +193,10 @@ fn dropped(pair: &mut Pair) -> Result<()> {
     receives(&pair.b)?;
     for (name, sends) in [("b", true), ("a", false)] {
         let guest = if name == "a" { &pair.a } else { &pair.b };
+        let downs = counter(guest, "link_downed")?;
         guest.check("ip link set eth0 down", SHORT_TIMEOUT)?;
+        // The driver notifies the adapter with a delay.
+        settles(guest, &format!("[ $(cat {COUNTERS}/link_downed) -gt {downs} ]"), 10)?;
         sleep(Duration::from_millis(100));
         let read = |name: &str| anyhow::Ok([counter(&pair.a, name)?, counter(&pair.b, name)?]);
         let names = ["tx_send_req", "tx_roce_discards", "tx_pkts", "rx_pkts", "req_cqe_error"];

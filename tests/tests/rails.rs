@@ -149,7 +149,7 @@ fn across(pair: &mut Pair) -> Result<()> {
 fn together(pair: &mut Pair) -> Result<()> {
     let start = |rail: u8, tool: &str| {
         let ports = PORT + u16::from(rail);
-        Session::transfer(Rail::b(pair, rail), Rail::a(pair, rail), tool, (8, ports))
+        Session::transfer(Rail::b(pair, rail), Rail::a(pair, rail), tool, (20, ports))
     };
     let (first, second) = (start(0, "ib_write_bw")?, start(1, "ib_read_bw")?);
     for rail in 0..RAILS {
@@ -370,7 +370,7 @@ fn gone(
     };
     let victim = Rail::a(pair, rail);
     let pci = victim.pci()?;
-    let (survivor, lost) = (start(other, 20)?, start(rail, 60)?);
+    let (survivor, lost) = (start(other, 40)?, start(rail, 60)?);
     let script = take(victim);
     pair.a.check(&format!("pci={pci}; {script}"), SHORT_TIMEOUT)?;
     settles(&pair.a, &format!("! rdma link show | grep -q 'vrnic{rail}/1 state ACTIVE'"), 30)?;

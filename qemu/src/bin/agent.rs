@@ -21,6 +21,9 @@ use vrnic_qemu::protocol::{Event, Request, receive, send};
 /// if there is no udev.
 const PORT: &str = "/dev/virtio-ports/vrnic.agent";
 
+/// Number of turns of a millisecond in which the output of a program that has ended may arrive.
+const MAX_TURNS: u32 = 2000;
+
 type Shared<T> = Arc<Mutex<T>>;
 
 fn main() -> io::Result<()> {
@@ -86,12 +89,12 @@ fn exec(id: u32, script: &str, out: &Shared<File>, groups: &Shared<HashMap<u32, 
         let code = child.wait().map_or(127, exit_code);
         groups.lock().remove(&id);
         // The output is sent before the end. A background child may keep the pipes open, so there
-        // is a time limit.
-        let timeout = std::time::Instant::now() + std::time::Duration::from_secs(2);
-        for stream in streams.into_iter().flatten() {
-            while !stream.is_finished() && std::time::Instant::now() < timeout {
-                thread::sleep(std::time::Duration::from_millis(1));
+        // is a limit: turns and not time, in which a busy machine may let no thread run.
+        for _turn in 0..MAX_TURNS {
+            if streams.iter().flatten().all(thread::JoinHandle::is_finished) {
+                break;
             }
+            thread::sleep(std::time::Duration::from_millis(1));
         }
         tell(&out, &Event::Exit { id, code });
     });

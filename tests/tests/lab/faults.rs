@@ -7,13 +7,13 @@ use vrnic_tests::script::{said, top};
 
 use super::lab;
 
-const WRITES: [&str; 4] = ["--memory", "512M", "--peer", "ib_write_bw -D 8"];
+const WRITES: [&str; 4] = ["--memory", "512M", "--peer", "ib_write_bw -F -D 14"];
 
 /// A rule that hits changes nothing in the status of a command that survives it. One that hits
 /// nothing fails the run, if it must hit.
 pub(crate) fn must_hit() -> Result<()> {
     let rules = ["--fault", "hold-request by=1ms function=a every=50", "--must-hit"];
-    let command = ["--", "ib_write_bw -D 8 $VRNIC_PEER"];
+    let command = ["--", "ib_write_bw -F -D 14 $VRNIC_PEER"];
     let ran = lab(&[&WRITES[..], &rules, &command].concat())?;
     let shows = said(&ran).contains("the rule 'hold-request by=1ms function=a every=50' has hit ");
     ensure!(ran.status.success() && shows, "{}", said(&ran));
@@ -31,12 +31,12 @@ pub(crate) fn scenario() -> Result<()> {
     let file = folder.path().join("flap.toml");
     let junit = folder.path().join("junit.xml");
     let name = file.to_string_lossy();
-    let text = "title = \"flap\"\n[[phase]]\nname = \"down\"\nlasts = \"3s\"\n\
+    let text = "title = \"flap\"\n[[phase]]\nname = \"down\"\nlasts = \"8s\"\n\
                 faults = [\"port-down function=a lasts=100ms pause=1s times=2\"]\n\
                 expect = [\"a.link_downed = 2\", \"b.link_downed = 0\"]\n\
                 [[phase]]\nname = \"well\"\nlasts = \"1s\"\nexpect = [\"a.tx_pkts > 0\"]\n";
     let options = ["--scenario", &name, "--junit", &junit.to_string_lossy()];
-    let command = ["--", "ib_write_bw -D 8 $VRNIC_PEER"];
+    let command = ["--", "ib_write_bw -F -D 14 $VRNIC_PEER"];
     let run = |text: &str| -> Result<_> {
         fs::write(&file, text)?;
         lab(&[&WRITES[..], &options, &command].concat())

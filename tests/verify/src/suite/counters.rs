@@ -74,8 +74,19 @@ fn moves(env: &Env, at: [Moved<'_>; 2], work: impl FnOnce() -> Result<()>) -> Re
     let before = [read(&env.a)?, read(&env.b)?];
     work()?;
     // A program may see completions shortly before the counters of that turn.
-    sleep(Duration::from_millis(20));
-    let after = [read(&env.a)?, read(&env.b)?];
+    let mut after = [read(&env.a)?, read(&env.b)?];
+    let of = |all: &BTreeMap<String, u64>, name: &str| all.get(name).copied().unwrap_or(0);
+    for _try in 0..100 {
+        sleep(Duration::from_millis(20));
+        after = [read(&env.a)?, read(&env.b)?];
+        let ends = before.iter().zip(&after).zip(at);
+        let counted = |((before, after), want): ((&BTreeMap<_, _>, &_), &[(&str, u64)])| {
+            want.iter().all(|(name, want)| of(after, name) >= of(before, name) + want)
+        };
+        if ends.into_iter().all(counted) {
+            break;
+        }
+    }
     for (((end, want), before), after) in ["a", "b"].iter().zip(at).zip(before).zip(after) {
         let want: BTreeMap<_, _> = want.iter().copied().collect();
         for name in ERRORS.iter().chain(want.keys()) {

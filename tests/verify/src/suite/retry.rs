@@ -140,14 +140,14 @@ fn peer_killed(env: &Env) -> Result<()> {
     let gone = other.agent.crash();
     ensure!(gone.is_err(), "the agent survived");
     // The kernel needs some time to end the process. Until then its memory exists.
-    sleep(Duration::from_secs(1));
+    sleep(Duration::from_secs(5));
     expect_gives_up(&link.a, &[request(Op::Write, 2, &near, &far)])
 }
 
 /// The peer becomes ready while the sender retries.
 fn peer_late(env: &Env) -> Result<()> {
-    // 4.096 µs · 2^17 = 0.54 s, seven times.
-    let options = Options { timeout: 17, retry_cnt: 7, ..Options::default() };
+    // 4.096 µs · 2^19 = 2.1 s, seven times.
+    let options = Options { timeout: 19, retry_cnt: 7, ..Options::default() };
     let (a, b) = (Side::new(&env.a, &options)?, Side::new(&env.b, &options)?);
     a.connect(&env.b, b.qpn)?;
     let link = Link { a, b };

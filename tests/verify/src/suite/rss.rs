@@ -109,8 +109,10 @@ impl Queue {
     /// Fails unless these frames arrive next, in order, and nothing else. The first of them uses
     /// this receive.
     fn expect(&self, first: u64, frames: &[Vec<u8>]) -> Result<()> {
-        let done = self.poll(frames.len() + 1, if frames.is_empty() { QUIET_MS } else { 1000 })?;
+        let done = self.poll(frames.len(), TIMEOUT_MS)?;
         ensure!(done.len() == frames.len(), "{} frames, not {}", done.len(), frames.len());
+        let more = self.poll(1, QUIET_MS)?;
+        ensure!(more.is_empty(), "one more: {more:?}");
         for ((slot, wc), frame) in (first..).zip(&done).zip(frames) {
             ensure!(wc.status == Status::Success as u32 && wc.wr_id == slot, "{wc:?}");
             ensure!(wc.qpn == self.number, "{wc:?} of work queue {}", self.number);

@@ -14,6 +14,8 @@ const CAPACITY: u32 = 16;
 const LEN: u32 = 64;
 /// Time for which a case checks that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
+/// Time for an event to come, in milliseconds.
+const TIMEOUT_MS: u64 = 20_000;
 
 /// Moves a QP of a shared queue to the error state.
 type End = fn(&Shared<'_>, &Link) -> Result<()>;
@@ -197,7 +199,7 @@ fn each_end(env: &Env) -> Result<()> {
     shared.post(0..10)?;
     for ((why, end), link) in ends.iter().zip(&shared.links) {
         end(&shared, link)?;
-        let mut events = Vec::new();
+        let mut events: Vec<_> = env.b.agent.wait_async(TIMEOUT_MS)?.into_iter().collect();
         while let Some(event) = env.b.agent.wait_async(QUIET_MS)? {
             events.push(event);
         }

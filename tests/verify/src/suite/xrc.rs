@@ -252,7 +252,7 @@ fn creator_killed(env: &Env) -> Result<()> {
 fn kill(end: &End) -> Result<()> {
     ensure!(end.agent.crash().is_err(), "the agent survived");
     // The kernel needs some time to end the process.
-    sleep(Duration::from_secs(1));
+    sleep(Duration::from_secs(5));
     Ok(())
 }
 
