@@ -13,10 +13,10 @@ PDUs of iSCSI|1|vrnic-iscsi|test=deframer|any_pdus
 rules for faults|10|vrnic-faults|test=rules|no_text_makes_the_parser_panic
 frames that rules change|1|vrnic-faults|test=rules|other_frames_are_not_changed
 requests of the control socket|1|vrnic-control-api|test=hostile|any_line_is_read_or_refused
-entries of work queues|1|vrnic-adapter|test=adapter|entries::any_entry_is_within_bounds_or_refused
-admin commands|1000|vrnic-adapter|test=adapter|hostile::any_admin_commands
-attributes of queue pairs|1000|vrnic-adapter|test=adapter|hostile::any_attributes
-work requests|1000|vrnic-adapter|test=adapter|hostile::any_work_requests
+entries of work queues|1|vrnic-adapter|test=adapter|queues::entries::any_entry_is_within_bounds_or_refused
+admin commands|1000|vrnic-adapter|test=adapter|queues::hostile::any_admin_commands
+attributes of queue pairs|1000|vrnic-adapter|test=adapter|queues::hostile::any_attributes
+work requests|1000|vrnic-adapter|test=adapter|queues::hostile::any_work_requests
 requests of programs of vrnic exec|1000|vrnic-exec|test=requests|requests_of_plausible_attributes_end
 options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read
 segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state

@@ -31,14 +31,13 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[];
 /// Files that are still too long.
 const LONG_FILES: &[(&str, usize)] = &[
     ("device/adapter/src/objects/qp/mod.rs", 502),
-    ("device/adapter/tests/adapter/toe/switches.rs", 507),
+    ("device/adapter/tests/adapter/network/toe/switches.rs", 507),
 ];
 
 /// Folders that still have too many files.
 const FULL_FOLDERS: &[(&str, usize)] = &[
     ("device/adapter/src", 23),
     ("device/adapter/src/objects", 30),
-    ("device/adapter/tests/adapter", 58),
     ("device/daemon/src/net", 23),
     ("device/daemon/tests", 42),
     ("device/dev/testdriver/src", 23),

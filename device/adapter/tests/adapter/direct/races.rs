@@ -22,7 +22,7 @@ use crate::direct::{
     LEN, MS, PACKETS, arm, armed, packet, pattern, read, registers, state, store, transfer, until,
 };
 use crate::host::{Bar, Step};
-use crate::threads::{wait, with_workers};
+use crate::lifecycle::threads::{wait, with_workers};
 use crate::world::{Pair, World};
 
 /// The bytes of a transfer arrive at any moment of the worker's turns. The worker misses no end of

@@ -18,7 +18,7 @@ use crate::cable::Cable;
 use crate::direct::blocks::{by_block, window, window_sge};
 use crate::direct::marks::within;
 use crate::direct::{MS, PACKETS, arm, armed, packet, pattern, read, state, store, until};
-use crate::streams::pairs::Daemon;
+use crate::network::streams::pairs::Daemon;
 
 /// Two ends of a connection, and the function that lets time pass until they have no more work.
 struct Ends<'a> {

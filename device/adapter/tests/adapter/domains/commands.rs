@@ -14,8 +14,8 @@ use vrnic_testdriver::stream;
 
 use super::function::{Function, Numbers, Picture, RANGE, range_state};
 use crate::direct::transfer;
-use crate::keys::PAGE;
-use crate::multicast::{GROUP, GROUP6, attach, detach};
+use crate::memory::keys::PAGE;
+use crate::messages::multicast::{GROUP, GROUP6, attach, detach};
 use crate::world::World;
 
 type Done = Result<(), Refused>;

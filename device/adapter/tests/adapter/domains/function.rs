@@ -9,8 +9,8 @@ use vrnic_testdriver::qp::Setup;
 
 use crate::bus::{CompletionQueue, Endpoint, Guest, SharedQueue};
 use crate::direct::{armed, state};
-use crate::keys::{BINDABLE, PAGE, alloc_mw};
-use crate::multicast::attach;
+use crate::memory::keys::{BINDABLE, PAGE, alloc_mw};
+use crate::messages::multicast::attach;
 
 /// The range for which each function has a transfer.
 pub(super) const RANGE: u32 = 3;

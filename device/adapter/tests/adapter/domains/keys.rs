@@ -16,9 +16,11 @@ use vrnic_testdriver::wr::{Wr, sge};
 
 use super::function::Picture;
 use crate::bus::{Endpoint, Guest};
-use crate::commands::command;
-use crate::keys::{BINDABLE, PAGE, REMOTE, alloc_mr, alloc_mw, bind, local_inv, reg, reg_seg};
-use crate::streams::ends::MS;
+use crate::memory::commands::command;
+use crate::memory::keys::{
+    BINDABLE, PAGE, REMOTE, alloc_mr, alloc_mw, bind, local_inv, reg, reg_seg,
+};
+use crate::network::streams::ends::MS;
 use crate::world::{World, told_by_peer};
 
 /// The way of the messages between A and B.

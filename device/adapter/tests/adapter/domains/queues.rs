@@ -18,13 +18,13 @@ use vrnic_testdriver::wr::Wr;
 use super::function::{Function, Picture, RANGE, range_state};
 use super::keys::pass;
 use crate::bus::{Endpoint, Guest, SharedQueue};
-use crate::datagrams::{datagram, ipv4, path, ready, set_gids};
 use crate::direct::{armed, store, until};
-use crate::keys::PAGE;
-use crate::multicast::{GROUP, GROUP6, attach, to};
-use crate::streams::ends::{open, stage};
+use crate::memory::keys::PAGE;
+use crate::messages::datagrams::{datagram, ipv4, path, ready, set_gids};
+use crate::messages::multicast::{GROUP, GROUP6, attach, to};
+use crate::network::streams::ends::{open, stage};
+use crate::queues::xrc::{Domain, to_srq};
 use crate::world::World;
-use crate::xrc::{Domain, to_srq};
 
 /// A counter of packets that were dropped. A packet to a QP that does not expect it is one.
 const DROPPED: &[&str] = &["rx_roce_discards"];

@@ -21,7 +21,7 @@ use vrnic_testdriver::qp::ALL;
 
 use super::keys::{Keys, Scene, Way};
 use crate::host::TestHost;
-use crate::keys::{PAGE, reg_seg};
+use crate::memory::keys::{PAGE, reg_seg};
 use crate::world::World;
 
 const READ: Access = Access::REMOTE_READ;

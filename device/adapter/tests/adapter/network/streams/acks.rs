@@ -1,0 +1,143 @@
+//! Completions of messages to peers that hold acknowledgements back, as TCP of Linux does.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_iwarp::crc;
+use vrnic_simlink::{Fate, Faults};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::stream;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::cable::Cable;
+use crate::network::streams::ends::{self, MS, connected, first_segment, open};
+
+/// Offset of the numbers of READs in a start frame. The first bit of the first number means the
+/// peer-to-peer model, the first two bits of the second number name the first message.
+const NUMBERS: usize = 20;
+/// Length of a message for which Linux delays the acknowledgement.
+const MESSAGE_LEN: usize = 1000;
+
+/// Returns the FPDU of a segment of a WRITE.
+pub(super) fn segment(key: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
+    let (control, write) = (if last { 0xc1 } else { 0x81 }, 0x40);
+    let mut fpdu = (payload.len() as u16 + 14).to_be_bytes().to_vec();
+    fpdu.extend([control, write]);
+    fpdu.extend(key.to_be_bytes());
+    fpdu.extend(to.to_be_bytes());
+    fpdu.extend(payload);
+    fpdu.resize(fpdu.len().next_multiple_of(4), 0);
+    fpdu.extend(crc::octets(&fpdu));
+    fpdu
+}
+
+/// Returns the FPDU of a WRITE without payload.
+pub(super) fn empty_write() -> Vec<u8> {
+    segment(1, 0, true, &[])
+}
+
+/// Gives B its end of a connection whose initiator has not promised a first message, and sends such
+/// a message for the initiator.
+pub(super) fn foreign(cable: &Cable) -> Endpoint {
+    let end = Endpoint::new(&cable.gb, Setup::default());
+    open(&end, 1, cable.ga.mac(), |connection| {
+        connection.request[NUMBERS] &= 0x7f;
+        connection.request[NUMBERS + 2] &= 0x3f;
+    });
+    let frame = first_segment(cable, 0, &empty_write());
+    assert!(cable.gb.adapter.offer(Frame::new(frame)).other().is_none());
+    end
+}
+
+/// Drops all frames from now on, and keeps the frames that B has sent.
+fn lose(cable: &Cable) -> Rc<RefCell<Vec<Vec<u8>>>> {
+    let lost = Rc::<RefCell<Vec<Vec<u8>>>>::default();
+    let keep = Rc::clone(&lost);
+    cable.links[0].borrow_mut().rule(|_| Fate::Drop);
+    cable.links[1].borrow_mut().rule(move |frame| {
+        keep.borrow_mut().push(frame.to_vec());
+        Fate::Drop
+    });
+    lost
+}
+
+/// Moves the clock. Returns the status of the next completion, if there is one.
+fn pass(cable: &Cable, on: &mut Endpoint, time: u64) -> Option<Status> {
+    ends::pass(cable, time);
+    on.send_cq.poll().map(|cqe| status(&cqe))
+}
+
+fn send(on: &mut Endpoint, len: usize) {
+    on.post_send(&Wr::new(Opcode::Send, &[on.sge(0, len as u32)]));
+}
+
+/// Counts the frames that contain a message of this byte.
+fn frames_of(frames: &RefCell<Vec<Vec<u8>>>, byte: u8) -> usize {
+    let has =
+        |frame: &&Vec<u8>| frame.windows(MESSAGE_LEN).any(|part| part.iter().all(|it| *it == byte));
+    frames.borrow().iter().filter(has).count()
+}
+
+#[test]
+fn a_short_message_to_a_foreign_peer_is_complete_when_it_has_been_sent() {
+    let cable = Cable::new(1, Faults::default());
+    let lost = lose(&cable);
+    let mut b = foreign(&cable);
+    b.fill(0, &[7; MESSAGE_LEN]);
+    send(&mut b, MESSAGE_LEN);
+    assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
+    b.fill(0, &[9; MESSAGE_LEN]);
+    pass(&cable, &mut b, 1000 * MS);
+    assert!(frames_of(&lost, 7) >= 2, "the message is sent again");
+    assert_eq!(
+        frames_of(&lost, 9),
+        0,
+        "a retransmission contains bytes that the program has written since"
+    );
+}
+
+#[test]
+fn a_long_message_to_a_foreign_peer_waits_for_its_acknowledgement() {
+    let cable = Cable::new(1, Faults::default());
+    lose(&cable);
+    let mut b = foreign(&cable);
+    send(&mut b, 2 * usize::from(stream::MSS) + 1);
+    assert_eq!(pass(&cable, &mut b, 100 * MS), None);
+}
+
+/// Two acknowledgements arrive late. After that, no message waits for its acknowledgement.
+#[test]
+fn a_peer_that_holds_acknowledgements_back_is_noticed() {
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, mut b) = connected(&cable);
+    cable.settle();
+    for nth in 0..4 {
+        a.post_recv(nth, &[a.sge(0, 100)]);
+    }
+    send(&mut b, 100);
+    assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
+    cable.links[0].borrow_mut().rule(|_| Fate::Delay(40 * MS));
+    for _ in 0..2 {
+        send(&mut b, 100);
+        assert_eq!(pass(&cable, &mut b, 30 * MS), None);
+        assert_eq!(pass(&cable, &mut b, 30 * MS), Some(Status::Success));
+    }
+    send(&mut b, 100);
+    assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
+    assert_eq!(a.recv_cq.poll().map(|cqe| status(&cqe)), Some(Status::Success));
+}
+
+#[test]
+fn a_message_to_an_adapter_waits_for_its_acknowledgement() {
+    let cable = Cable::new(1, Faults::default());
+    let (_a, mut b) = connected(&cable);
+    cable.settle();
+    lose(&cable);
+    send(&mut b, 100);
+    assert_eq!(pass(&cable, &mut b, 100 * MS), None);
+}
