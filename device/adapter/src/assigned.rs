@@ -8,7 +8,7 @@ use vrnic_abi::sq;
 use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::limits::Limits;
-use crate::resource::Resource;
+use crate::limits::resource::Resource;
 
 /// The effect of lowering a maximum below the number in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

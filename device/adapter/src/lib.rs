@@ -8,10 +8,9 @@
 //! | --- | --- |
 //! | [`adapter`] | an adapter: its registers and entry points |
 //! | [`domain`] | the function to which an object belongs |
-//! | [`resource`], [`assigned`] | kinds of resources; the adapter's own maximum of each, and how many it uses |
-//! | `reset` | the end of QPs, and the reset of an adapter |
+//! | [`assigned`] | the adapter's own maximum of each kind of resource, and how many it uses |
+//! | `lifecycle` | the reset of an adapter, and its end |
 //! | [`injected`] | faults by rules for the state of a port or a device, and what they hold back |
-//! | `closing` | the end of an adapter whose daemon ends |
 //! | [`host`] | the interface to the host |
 //! | [`ethernet`] | frames to and from other daemons |
 //! | [`watch`] | observation of traffic by the daemon |
@@ -27,13 +26,11 @@
 //! | [`scheduling`] | the state of a worker between polls, and the order of turns |
 //! | [`inspect`] | snapshots for monitoring and debugging |
 //! | [`limits`], [`stats`], [`log_ratelimit`] | numbers of objects, counters, warnings at a bounded rate |
-//! | [`meter`] | numbers of things, and their maximum |
 //! | `sync` | the locks and atomics that loom replaces in models |
 #![forbid(unsafe_code)]
 
 pub mod adapter;
 pub mod assigned;
-mod closing;
 pub mod control;
 pub mod datapath;
 pub mod domain;
@@ -41,18 +38,16 @@ pub mod ethernet;
 pub mod host;
 pub mod injected;
 pub mod inspect;
+mod lifecycle;
 pub mod limits;
 pub mod log_ratelimit;
 pub mod memory;
-pub mod meter;
 pub mod network_header;
 pub mod objects;
 pub mod poll;
 mod port;
 pub mod registers;
 pub mod requests;
-mod reset;
-pub mod resource;
 pub mod scheduling;
 pub mod slice;
 pub mod stats;

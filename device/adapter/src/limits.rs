@@ -1,11 +1,14 @@
 //! Limits of an adapter. QUERY_DEVICE reports them and the tables enforce them.
 
+pub mod meter;
+pub mod resource;
+
 use vrnic_abi::admin::{DeviceCaps, DeviceFeatures, Transport};
 use vrnic_abi::direct::RANGES;
 use vrnic_abi::uar::{DEVICE_MEMORY_UNIT, UAR_COUNT};
 use vrnic_abi::{cq, sq};
 
-use crate::resource::Resource;
+use crate::limits::resource::Resource;
 
 /// Contexts, the kernel's included.
 pub const MAX_CONTEXTS: u32 = 1024;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vrnic_abi::uar::DEVICE_MEMORY_UNIT;
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::resource::Resource;
+use vrnic_adapter::limits::resource::Resource;
 
 /// An amount of each resource that the user names. Device memory is in MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -67,10 +67,10 @@ use vrnic_abi::uar::UAR_COUNT;
 use vrnic_abi::{ContextId, Cqn, Eqn, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
 use crate::host::Host;
+use crate::limits::meter::Meter;
 use crate::limits::{self, Limits};
 use crate::memory::device_sq::SqMemory;
 use crate::memory::pages::PageBudget;
-use crate::meter::Meter;
 use crate::objects::claims::Claims;
 use crate::objects::core::Core;
 use crate::objects::counter_sets::CounterSets;

@@ -22,7 +22,7 @@ use vrnic_abi::pci::MSIX_VECTORS;
 use vrnic_abi::uar::{DEVICE_MEMORY_MAX, DEVICE_MEMORY_UNIT};
 use vrnic_adapter::adapter::WORKERS_MAX;
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::resource::Resource;
+use vrnic_adapter::limits::resource::Resource;
 use vrnic_control_api::Address;
 use vrnic_control_api::assignment::Assignment;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use vrnic_adapter::assigned::Shrink;
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::resource::Resource;
+use vrnic_adapter::limits::resource::Resource;
 use vrnic_control_api::FunctionConfig;
 use vrnic_control_api::assignment::Assignment;
 use vrnic_control_api::request::Assign;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use vrnic_abi::regs::{self, Status};
-use vrnic_adapter::resource::Resource;
+use vrnic_adapter::limits::resource::Resource;
 use vrnic_control_api::resource_view::{Amounts, ResourceRow};
 
 use crate::hosted::roster::Roster;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vrnic_adapter::assigned::Shrink;
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::resource::Resource;
+use vrnic_adapter::limits::resource::Resource;
 use vrnic_packet::MacAddr;
 
 use super::refusal::Refusal;

@@ -57,9 +57,9 @@ pub use crate::domain::User;
 #[cfg(doc)]
 use crate::host::Host;
 use crate::limits::MAX_MR;
+use crate::limits::meter::Meter;
 use crate::memory::mtt::{Mtt, Table, Walk};
 use crate::memory::pages::{Charge, PageBudget, Run};
-use crate::meter::Meter;
 use crate::sync::Mutex;
 
 /// Number of entries that are allocated together.

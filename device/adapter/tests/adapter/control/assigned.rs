@@ -11,7 +11,7 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::regs;
 use vrnic_adapter::assigned::{InUse, Shrink};
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::resource::Resource;
+use vrnic_adapter::limits::resource::Resource;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::Setup;
 

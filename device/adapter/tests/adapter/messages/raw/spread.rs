@@ -10,7 +10,7 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_abi::rss::{ENTRIES_MAX, Fields, KEY_LEN, LOG_ENTRIES_MAX, Spread};
 use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::resource::Resource;
+use vrnic_adapter::limits::resource::Resource;
 use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::flow::{rule, table};
