@@ -11,8 +11,8 @@ use vrnic_faults::Site;
 
 use crate::adapter::Adapter;
 use crate::host::{Host, Lane};
-use crate::objects::injection::LateEvent;
-use crate::objects::trace::{Records, Traced};
+use crate::objects::faults::injection::LateEvent;
+use crate::objects::faults::trace::{Records, Traced};
 
 /// The result of [`Adapter::run_faults`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use vrnic_roce::wire::{Mtu, Path};
 use vrnic_roce::{Psn, wire};
 
 use crate::ethernet::Frame;
-use crate::objects::injection::{Here, Injection};
-use crate::objects::trace::Noted;
+use crate::objects::faults::injection::{Here, Injection};
+use crate::objects::faults::trace::Noted;
 
 /// The sender of frames.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use vrnic_abi::{GuestAddr, Qpn, RangeNumber};
 
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::ranges::{Moved, Window};
+use crate::objects::direct::ranges::{Moved, Window};
 
 /// A read of the window that waits for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

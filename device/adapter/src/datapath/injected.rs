@@ -10,8 +10,8 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 use super::there::There;
 use super::turn::TurnContext;
 use crate::host::Host;
+use crate::objects::faults::trace::Step;
 use crate::objects::qp::Responder;
-use crate::objects::trace::Step;
 use crate::requests::wqe::SendWqe;
 
 /// Returns whether a message that is copied is lost.

@@ -13,9 +13,9 @@ use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
 use crate::memory::tpt::{Binding, Bound, Buffer, CommandData, DataPages, Denied, Registration};
+use crate::objects::direct::range::Taken;
 use crate::objects::qp::Qp;
 use crate::objects::qp::outstanding::CarriedKey;
-use crate::objects::range::Taken;
 use crate::requests::wqe::{Segment, SendWqe};
 use crate::slice::cost;
 

@@ -22,7 +22,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::core::Core;
-use crate::objects::injection::Fate;
+use crate::objects::faults::injection::Fate;
 use crate::objects::qp::outstanding::{Outstanding, Posted};
 use crate::objects::qp::{Qp, Requester};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};

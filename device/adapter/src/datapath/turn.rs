@@ -17,7 +17,7 @@ use crate::objects::context::QueueContext;
 use crate::objects::core::Core;
 use crate::objects::counter_sets::CounterSet;
 use crate::objects::cq::{Cq, Due, Overflow, Resumed};
-use crate::objects::injection::Here;
+use crate::objects::faults::injection::Here;
 use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
 use crate::stats::{Counter, InLane};

@@ -5,7 +5,7 @@ use vrnic_faults::Site;
 use vrnic_packet::Nanos;
 
 use crate::host::{Host, Lane};
-use crate::objects::injection::{Here, Injection};
+use crate::objects::faults::injection::{Here, Injection};
 use crate::objects::pace::Pace;
 use crate::stats::{Counter, Counters};
 

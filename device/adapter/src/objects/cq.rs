@@ -2,13 +2,17 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | `hold` | the entries that a full holding CQ holds back, and the QPs that wait |
 //! | `holding` | the operations of a holding CQ |
 //! | `moderation` | events that wait for more completions |
+//! | `resuming` | holding CQs that may have room again |
 
+pub(crate) mod failing;
 mod hold;
 mod holding;
 mod moderation;
+pub(crate) mod resuming;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

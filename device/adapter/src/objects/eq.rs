@@ -14,8 +14,8 @@ use zerocopy::IntoBytes;
 use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
 use crate::memory::pages::Ring;
 use crate::objects::context::Caller;
+use crate::objects::faults::injection::EventPlace;
 use crate::objects::held_events::{HeldEvent, HeldEvents, Oldest, Subject};
-use crate::objects::injection::EventPlace;
 use crate::stats::Counter;
 
 /// Maximum number of held events that are moved in one poll.

@@ -10,51 +10,33 @@
 //! | [`core`] | the part that all objects share: host, identity, counters, port, events |
 //! | [`context`] | the context in which a queue is used |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
-//! | `injection` | faults by rules: what was decided, and what they hold back |
-//! | [`trace`], `notes` | the timeline of a QP; comments on its packets in captures |
-//! | `failing` | CQs that have failed, and the QPs that fail with them |
-//! | `resuming` | holding CQs that may have room again |
-//! | `addresses`, [`gids`] | the MACs of all adapters; the GID table |
-//! | [`claims`] | TCP connections whose frames are for QPs |
-//! | [`mark_wait`] | AWAITs that wait for a mark |
+//! | [`faults`] | injected faults, and what is recorded for those who look for faults |
+//! | [`network`] | addresses, connections and frames that belong to objects |
+//! | [`direct`] | direct transfers |
 //! | [`multicast`] | multicast groups and their members |
-//! | [`flows`], [`frame_key`] | rules for the frames that QPs of raw packets receive; what they compare |
-//! | [`spread`] | how a QP of raw packets spreads frames over others |
 //! | [`pace`] | the ceilings of a function |
 //! | `counter_sets` | sets of counters, each for the work of some QPs |
 //! | `optional_counters` | counters that the guest's administrator switches on |
-//! | [`ranges`], [`range`] | address ranges of direct transfers |
 //! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; the workers of doorbells |
 
-pub(crate) mod addresses;
-pub mod claims;
 pub mod completion;
 pub mod context;
 pub mod core;
 pub(crate) mod counter_sets;
 pub mod cq;
+pub mod direct;
 pub mod doorbell;
 pub mod eq;
-pub(crate) mod failing;
-pub mod flows;
-pub mod frame_key;
-pub mod gids;
+pub mod faults;
 pub mod held_events;
 pub mod id_table;
-pub(crate) mod injection;
-pub mod mark_wait;
 pub(crate) mod moderation;
 pub mod multicast;
-pub(crate) mod notes;
+pub mod network;
 pub(crate) mod optional_counters;
 pub mod pace;
 pub mod qp;
-pub mod range;
-pub mod ranges;
-pub(crate) mod resuming;
-pub mod spread;
 pub mod srq;
-pub mod trace;
 pub mod uar;
 
 use std::convert::Infallible;
@@ -71,17 +53,17 @@ use crate::limits::meter::Meter;
 use crate::limits::{self, Limits};
 use crate::memory::device_sq::SqMemory;
 use crate::memory::pages::PageBudget;
-use crate::objects::claims::Claims;
 use crate::objects::core::Core;
 use crate::objects::counter_sets::CounterSets;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
-use crate::objects::flows::Flows;
-use crate::objects::gids::Gids;
 use crate::objects::id_table::IdTable;
 use crate::objects::multicast::Groups;
+use crate::objects::network::claims::Claims;
+use crate::objects::network::flows::Flows;
+use crate::objects::network::gids::Gids;
+use crate::objects::network::spread::Spreads;
 use crate::objects::qp::Qp;
-use crate::objects::spread::Spreads;
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Uar, UarList};
 

@@ -12,7 +12,7 @@ use super::rounds;
 use crate::adapter::Adapter;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::objects::failing::MAX_FEEDERS;
+use crate::objects::cq::failing::MAX_FEEDERS;
 use crate::objects::qp::Qp;
 use crate::slice::{Slice, cost};
 

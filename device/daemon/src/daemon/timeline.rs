@@ -1,7 +1,7 @@
 //! The timeline of a queue pair, for clients of the control socket.
 
 use anyhow::Context;
-use vrnic_adapter::objects::trace::{Record, Records, Step};
+use vrnic_adapter::objects::faults::trace::{Record, Records, Step};
 use vrnic_control_api::request::Reply;
 use vrnic_control_api::trace::{TraceCommand, TracePacket, TraceRecord, TraceStep, TraceView};
 use vrnic_faults::names::name_of;

@@ -40,7 +40,7 @@ use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
-use crate::objects::claims::Tuple;
+use crate::objects::network::claims::Tuple;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::tcp::ends::Ends;
 use crate::objects::qp::tcp::link::Link;

@@ -15,8 +15,8 @@ use vrnic_abi::{GuestAddr, RangeNumber};
 use super::{Outcome, bad};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::range::{Packets, Transfer};
-use crate::objects::ranges::{Blocks, Window};
+use crate::objects::direct::range::{Packets, Transfer};
+use crate::objects::direct::ranges::{Blocks, Window};
 
 pub(super) fn set_window<H: Host>(adapter: &Adapter<H>, params: &SetWindow) -> Outcome<()> {
     let SetWindow { memory, base, length, blocks, .. } = *params;

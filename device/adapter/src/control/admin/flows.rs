@@ -11,8 +11,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::flows::{Condition, Full, NewRule, Receiver};
-use crate::objects::frame_key::words;
+use crate::objects::network::flows::{Condition, Full, NewRule, Receiver};
+use crate::objects::network::frame_key::words;
 
 pub(super) fn create_flow<H: Host>(adapter: &Adapter<H>, params: &CreateFlow) -> Outcome<FlowId> {
     let addr = params.addr;

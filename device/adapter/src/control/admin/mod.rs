@@ -54,7 +54,7 @@ use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::memory::pages::{PagesError, Ring};
 use crate::objects::eq::EventQueue;
-use crate::objects::injection::CommandFate;
+use crate::objects::faults::injection::CommandFate;
 use crate::objects::uar::Uar;
 use crate::objects::{Admin, Context};
 use crate::registers::Rings;

@@ -12,9 +12,9 @@ use zerocopy::FromBytes;
 use super::{Failure, bad, zero};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::objects::frame_key::Target;
+use crate::objects::network::frame_key::Target;
+use crate::objects::network::spread::Spread;
 use crate::objects::qp::SendRing;
-use crate::objects::spread::Spread;
 
 /// Returns the table of a QP that spreads, or `None` for another QP. The details of errors in a
 /// table are offsets in it.

@@ -12,7 +12,7 @@ use super::SgList;
 use crate::datapath::turn::TurnContext;
 use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::{Denied, Piece, User, Window};
-use crate::objects::ranges::Ranges;
+use crate::objects::direct::ranges::Ranges;
 use crate::requests::wqe::Segment;
 
 /// These pieces of a list, as bits by their index.

@@ -7,7 +7,7 @@ use vrnic_abi::Qpn;
 use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::core::Core;
-use crate::objects::trace::Noted;
+use crate::objects::faults::trace::Noted;
 use crate::watch::Watcher;
 
 /// The arrival of a frame.

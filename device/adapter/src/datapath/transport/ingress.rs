@@ -15,8 +15,8 @@ use super::rules;
 use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
-use crate::objects::claims::Tuple;
 use crate::objects::core::Core;
+use crate::objects::network::claims::Tuple;
 use crate::stats::Counter;
 
 /// Queues a frame for the workers of its destination QPs, or returns it. RDMA comes first, and then

@@ -16,9 +16,9 @@ use crate::datapath::transport::packets::connect::{Ends, path, transport};
 use crate::datapath::transport::packets::message::{request, verdict};
 use crate::datapath::transport::peers::Network;
 use crate::host::{CopyFault, Host};
+use crate::objects::faults::trace::Noted;
 use crate::objects::qp::Responder;
 use crate::objects::qp::outstanding::CarriedKey;
-use crate::objects::trace::Noted;
 use crate::watch::{Exchanged, Watcher};
 
 /// Reports a message of a connected QP that the peer has executed.

@@ -11,8 +11,8 @@ use super::{packets, raw, tcp};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Parsed};
 use crate::host::{Clock, Host};
+use crate::objects::faults::trace::Step;
 use crate::objects::qp::{Qp, Route};
-use crate::objects::trace::Step;
 use crate::slice::{Slice, cost};
 
 /// Prepares the transport of a QP for the attributes that MODIFY_QP sets. For iWARP,

@@ -65,10 +65,10 @@ use crate::memory::pages::Ring;
 use crate::memory::tpt::Tpt;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
+use crate::objects::direct::mark_wait::MarkWait;
 use crate::objects::doorbell::worker_of;
-use crate::objects::frame_key::Target;
 use crate::objects::id_table::IdTable;
-use crate::objects::mark_wait::MarkWait;
+use crate::objects::network::frame_key::Target;
 use crate::objects::srq::Srq;
 use crate::requests::command_tag::Tags;
 

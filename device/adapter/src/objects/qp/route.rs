@@ -3,7 +3,7 @@
 use vrnic_packet::ip::Addresses;
 use vrnic_packet::{MacAddr, VlanMac};
 
-use crate::objects::addresses::in_vlan;
+use crate::objects::network::addresses::in_vlan;
 
 /// The addresses of the packets of one direction of a connection. Messages that are copied have
 /// them too: a peer accepts only messages of the route that it expects, as it accepts only such

@@ -20,7 +20,7 @@ use vrnic_abi::qp::AddressVector;
 use crate::datapath::transport::peers::Network;
 use crate::host::Host;
 use crate::objects::Objects;
-use crate::objects::gids::GidEntry;
+use crate::objects::network::gids::GidEntry;
 use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::remote::{Engine, Receiver, Sender, Way};
 use crate::objects::qp::transitions::Change;

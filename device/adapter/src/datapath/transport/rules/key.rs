@@ -4,7 +4,7 @@ use vrnic_abi::flow::{Fields, Network, Upper};
 use vrnic_packet::ip::{Fault, Protocol};
 use vrnic_packet::{Ethernet, Headers, MacAddr, Reader};
 
-use crate::objects::frame_key::{FrameKey, words};
+use crate::objects::network::frame_key::{FrameKey, words};
 
 /// Reads the fields of a frame. The fields of headers that it does not have are zero.
 pub(super) fn key(frame: &[u8]) -> FrameKey {

@@ -14,7 +14,7 @@ use crate::ethernet::{Class, Classified, Frame, Offered};
 use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::core::Core;
-use crate::objects::frame_key::Target;
+use crate::objects::network::frame_key::Target;
 use crate::stats::Counter;
 use crate::vlans::Vlans;
 

@@ -12,7 +12,7 @@ use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Joint, Parsed};
 use crate::host::Host;
-use crate::objects::claims::Tuple;
+use crate::objects::network::claims::Tuple;
 use crate::objects::qp::tcp::bytes::Toe;
 use crate::objects::qp::tcp::rdma::Rdma;
 use crate::objects::qp::tcp::{Content, Tcp};

@@ -11,8 +11,8 @@ use vrnic_tcp::{Connection, Source, StreamPos, Undone};
 
 use crate::ethernet::Frame;
 use crate::host::Host;
-use crate::objects::addresses::Address;
-use crate::objects::claims::{Claim, Tuple};
+use crate::objects::network::addresses::Address;
+use crate::objects::network::claims::{Claim, Tuple};
 use crate::objects::qp::Route;
 
 /// The ends of a connection.

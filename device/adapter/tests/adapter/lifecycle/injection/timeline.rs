@@ -3,7 +3,7 @@
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;
 use vrnic_adapter::injected::Untraced;
-use vrnic_adapter::objects::trace::{Record, Step};
+use vrnic_adapter::objects::faults::trace::{Record, Step};
 use vrnic_simlink::Faults;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;

@@ -26,7 +26,7 @@ use super::memory::refused;
 use super::turn::{RdmaTurn, Way, error_of};
 use crate::datapath::refusal::Refusal;
 use crate::host::Host;
-use crate::objects::claims::Tuple;
+use crate::objects::network::claims::Tuple;
 use crate::objects::qp::tcp::link::Link;
 use crate::objects::qp::tcp::rdma::{Pairing, Rdma};
 use crate::objects::qp::tcp::{Content, Tcp};

@@ -11,7 +11,7 @@ use vrnic_packet::Nanos;
 use crate::domain::User;
 use crate::host::Fault;
 use crate::memory::tpt::Denied;
-use crate::objects::range::{Burst, Bytes, Packets, Range, Taken, Transfer};
+use crate::objects::direct::range::{Burst, Bytes, Packets, Range, Taken, Transfer};
 
 /// The result of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use self::late::{LateCommand, LateInterrupt};
 use self::order::Ordered;
 use crate::log_ratelimit::Limiter;
 use crate::objects::completion::Completion;
-use crate::objects::trace::{Noted, Records, Step, Trace, Traced};
+use crate::objects::faults::trace::{Noted, Records, Step, Trace, Traced};
 use crate::requests::wqe::SendWqe;
 
 /// The most events, and the most interrupts, that wait. Further ones are lost.

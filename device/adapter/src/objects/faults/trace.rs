@@ -16,7 +16,7 @@ use vrnic_packet::Nanos;
 use vrnic_roce::Psn;
 
 use crate::objects::completion::Completion;
-use crate::objects::notes::Requests;
+use crate::objects::faults::notes::Requests;
 use crate::requests::wqe::SendWqe;
 
 /// The most records that wait to be taken. Further ones are lost, and counted.

@@ -9,7 +9,7 @@ use vrnic_abi::direct::{Await, MARK_FAILED};
 use vrnic_packet::Nanos;
 
 use crate::memory::tpt::Denied;
-use crate::objects::range::Taken;
+use crate::objects::direct::range::Taken;
 
 /// The AWAIT of a QP that waits. Only a thread with the QP's requester changes it.
 #[derive(Debug, Default)]

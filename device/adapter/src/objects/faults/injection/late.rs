@@ -8,7 +8,7 @@ use vrnic_faults::{Action, Opcode, Site, Subject};
 use vrnic_packet::Nanos;
 
 use super::{Here, Injection, MAX_LATE};
-use crate::objects::trace::Step;
+use crate::objects::faults::trace::Step;
 
 /// An event that is written later.
 #[derive(Clone, Copy, Debug)]

@@ -259,7 +259,7 @@ mod tests {
     use vrnic_abi::flow::Fields;
 
     use super::*;
-    use crate::objects::frame_key::words;
+    use crate::objects::network::frame_key::words;
 
     fn rule(kind: Kind) -> NewRule {
         let (values, mask) = (words(&Fields::default()), words(&Fields::default()));
