@@ -23,5 +23,5 @@ segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state
 messages of vfio-user|1|vrnic-device|lib|vfio::request::tests::any_bytes_are_read_within_bounds_or_refused
 connections of vfio-user|1000|vrnic-device|test=daemon|messages::any_bytes_are_survived
 frames in streams|10|vrnic-device|lib|net::framing::tests::any_stream_is_survived
-headers of virtio|1|vrnic-device|lib|net::offload::tests::any_header_is_survived
-joined frames of the kernel|1|vrnic-device|lib|net::segments::tests::any_bytes_from_the_kernel_are_survived'
+headers of virtio|1|vrnic-device|lib|net::uplinks::offload::tests::any_header_is_survived
+joined frames of the kernel|1|vrnic-device|lib|net::uplinks::segments::tests::any_bytes_from_the_kernel_are_survived'

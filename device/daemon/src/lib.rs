@@ -18,7 +18,8 @@
 //! | [`os`] | scheduling of threads, memory of the process, log lines for the journal of systemd |
 //! | [`worker`] | the threads that run the adapters |
 //!
-//! `unsafe` is confined to [`host::irq::eventfd`], [`memory`], [`net::interface`] and [`os::sys`].
+//! `unsafe` is confined to [`host::irq::eventfd`], [`memory`], [`net::uplinks::interface`] and
+//! [`os::sys`].
 
 pub mod capture;
 pub mod cli;

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 
-use vrnic_device::net::interface::attach_tap;
+use vrnic_device::net::uplinks::interface::attach_tap;
 use vrnic_testdriver::namespace::Namespace;
 
 /// The MTU of the bridge.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_setfl};
-use vrnic_device::net::interface::offload_tap;
-use vrnic_device::net::offload::{HEADER, Kind, Offload};
+use vrnic_device::net::uplinks::interface::offload_tap;
+use vrnic_device::net::uplinks::offload::{HEADER, Kind, Offload};
 use vrnic_packet::checksum::{fold, sum};
 use vrnic_testdriver::namespace::Namespace;
 

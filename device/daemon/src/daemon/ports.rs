@@ -10,10 +10,10 @@ use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::hosted::adapter::HostedAdapter;
 use crate::net::line::Line;
 use crate::net::netdev::Netdev;
-use crate::net::packet::Packet;
 use crate::net::port::setup::PortSetup;
-use crate::net::tap::Tap;
-use crate::net::trunk::{End, Trunk};
+use crate::net::uplinks::packet::Packet;
+use crate::net::uplinks::tap::Tap;
+use crate::net::uplinks::trunk::{End, Trunk};
 use crate::socket::SocketFile;
 use crate::socket::access::Access;
 
@@ -91,9 +91,9 @@ fn line(way: &Way, access: &Access) -> anyhow::Result<(Kind, Box<dyn Line>)> {
 }
 
 #[cfg(feature = "tls")]
-fn tls(way: &TlsWay) -> anyhow::Result<crate::net::tls::TlsTrunk> {
-    use crate::net::tls::key::SharedKey;
-    use crate::net::tls::{self, TlsTrunk};
+fn tls(way: &TlsWay) -> anyhow::Result<crate::net::uplinks::tls::TlsTrunk> {
+    use crate::net::uplinks::tls::key::SharedKey;
+    use crate::net::uplinks::tls::{self, TlsTrunk};
 
     let TlsWay { listens, address, key } = way;
     let read = SharedKey::read(key);

@@ -9,7 +9,7 @@ use crate::capture::Captures;
 use crate::faults::Faults;
 use crate::net::frame as net;
 use crate::net::port::record;
-use crate::net::segments::cut::each_of;
+use crate::net::uplinks::segments::cut::each_of;
 
 /// The observer of the adapters' traffic. Captures get frames when they leave, before faults apply,
 /// and when they arrive.

@@ -14,13 +14,7 @@
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
 //! | [`vlan`] | VLAN tags of frames at a port |
-//! | [`trunk`] | the line to another daemon |
-//! | `tls` | the line to a daemon on another host |
-//! | [`interface`] | network interfaces of the host: the system calls |
-//! | [`tap`] | the line to a TAP device |
-//! | [`packet`] | the line to the network of an interface |
-//! | [`offload`] | checksums and VLAN tags that the kernel leaves to network cards |
-//! | [`segments`] | RoCE packets that pass to and from the kernel as one datagram |
+//! | [`uplinks`] | lines to other daemons and to networks of the host |
 //! | [`hold`] | the pauses of uplinks for slow adapters |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
@@ -35,23 +29,16 @@ pub mod frame;
 pub mod framing;
 pub mod handle;
 pub mod hold;
-pub mod interface;
 pub mod line;
 pub mod netdev;
-pub mod offload;
 pub mod outbox;
-pub mod packet;
 pub mod port;
 pub mod queue;
-pub mod segments;
 pub mod status;
 pub mod storm;
 pub mod switch;
 pub mod table;
-pub mod tap;
 pub mod thread;
-#[cfg(feature = "tls")]
-pub mod tls;
-pub mod trunk;
 pub mod turn;
+pub mod uplinks;
 pub mod vlan;

@@ -24,10 +24,10 @@ use super::frame::{FRAME_MIN, Frame};
 use super::hold::Hold;
 use super::line::{Change, Log};
 use super::queue::{OVERHEAD, SendQueue};
-use super::segments::cut::each_of;
 use super::status::{PortStatus, Reason};
 use super::storm::Storm;
 use super::turn::Turn;
+use super::uplinks::segments::cut::each_of;
 use super::vlan;
 use crate::capture::Captures;
 

@@ -6,7 +6,7 @@ use vrnic_packet::ethernet::{EtherType, Ethernet, TAG_LEN, vlan_of};
 use vrnic_packet::reader::{Reader, Short};
 
 use super::frame::Frame;
-use super::offload::{ADDRESSES, VlanTag, insert_tag};
+use super::uplinks::offload::{ADDRESSES, VlanTag, insert_tag};
 
 /// The types of frames with tags: of customers, and of service providers (802.1ad, and QinQ).
 const TAGS: [EtherType; 3] = [EtherType::VLAN, EtherType(0x88a8), EtherType(0x9100)];

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use vrnic_device::net::interface::attach_tap;
+use vrnic_device::net::uplinks::interface::attach_tap;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::namespace;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
-use vrnic_device::net::interface::attach_tap;
+use vrnic_device::net::uplinks::interface::attach_tap;
 use vrnic_packet::MacAddr;
 use vrnic_tcp::wire::Path;
 use vrnic_testdriver::namespace::Namespace;

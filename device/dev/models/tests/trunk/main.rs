@@ -1,13 +1,13 @@
 //! The ring of a trunk: frames, sleep and wake-up of both sides.
 //!
-//! The code is the daemon's (`device/daemon/src/net/trunk/ring.rs`), which finds a small memory of
-//! loom's atomics in `memory`. A wake-up is a count. No thread waits with a time-out, so a lost
-//! wake-up makes the model fail by a deadlock.
+//! The code is the daemon's (`device/daemon/src/net/uplinks/trunk/ring.rs`), which finds a small
+//! memory of loom's atomics in `memory`. A wake-up is a count. No thread waits with a time-out, so
+//! a lost wake-up makes the model fail by a deadlock.
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub)]
 
 mod memory;
-#[path = "../../../../daemon/src/net/trunk/ring.rs"]
+#[path = "../../../../daemon/src/net/uplinks/trunk/ring.rs"]
 mod ring;
 
 use loom::sync::{Arc, Condvar, Mutex};

@@ -8,8 +8,8 @@ use vrnic_packet::segments::join::prepare;
 
 use crate::net::frame::{Frame, WrongLength};
 use crate::net::line::Log;
-use crate::net::offload::{HEADER, Incomplete, Offload, VlanTag, complete, insert_tag};
 use crate::net::status::Reason;
+use crate::net::uplinks::offload::{HEADER, Incomplete, Offload, VlanTag, complete, insert_tag};
 
 /// Completes the bytes behind an offload header as the header demands, and appends the resulting
 /// frames.

@@ -3,7 +3,7 @@
 use vrnic_packet::segments::cut::{self, NotCut};
 
 use crate::net::frame::Frame;
-use crate::net::offload::Incomplete;
+use crate::net::uplinks::offload::Incomplete;
 
 impl From<NotCut> for Incomplete {
     fn from(why: NotCut) -> Self {

@@ -18,7 +18,7 @@ const GSO_UDP: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, which goes with other types.
 const GSO_ECN: u8 = 0x80;
 /// Length of the two addresses of a frame, after which a VLAN tag has its place.
-pub(super) const ADDRESSES: usize = 12;
+pub(in crate::net) const ADDRESSES: usize = 12;
 
 /// The reason for which a frame cannot be completed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]

@@ -30,9 +30,9 @@ use super::join::{Joined, cut_first};
 use crate::net::account::{Account, LIMIT};
 use crate::net::frame::Frame;
 use crate::net::line::Log;
-use crate::net::offload::{self, HEADER, Offload};
 use crate::net::queue::SendQueue;
 use crate::net::status::PortStatus;
+use crate::net::uplinks::offload::{self, HEADER, Offload};
 
 const V4: Addresses =
     Addresses::V4 { source: Ipv4Addr::new(10, 9, 0, 1), destination: Ipv4Addr::new(10, 9, 0, 2) };

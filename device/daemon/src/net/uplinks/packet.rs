@@ -9,15 +9,15 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::frame::{FRAME_MAX, Frame};
 use super::interface::{Interfaces, State, open_packet};
-use super::line::{Change, Line, Log};
 use super::offload::{HEADER, VlanTag};
-use super::queue::SendQueue;
 use super::segments::arrival::take;
 use super::segments::join::{Joined, cut_first};
-use super::status::Reason;
-use super::turn::Turn;
+use crate::net::frame::{FRAME_MAX, Frame};
+use crate::net::line::{Change, Line, Log};
+use crate::net::queue::SendQueue;
+use crate::net::status::Reason;
+use crate::net::turn::Turn;
 
 /// Length of `struct tpacket_auxdata` (linux/if_packet.h).
 const AUXDATA: usize = 20;

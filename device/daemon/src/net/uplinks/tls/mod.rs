@@ -23,10 +23,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
 use self::connection::{Connection, Received};
 use self::key::SharedKey;
-use super::frame::Frame;
-use super::line::{Change, Line, Log};
-use super::queue::SendQueue;
-use super::turn::Turn;
+use crate::net::frame::Frame;
+use crate::net::line::{Change, Line, Log};
+use crate::net::queue::SendQueue;
+use crate::net::turn::Turn;
 
 /// Time for which clients at the address of a client without a handshake are turned away.
 const LATE_PAUSE: Duration = Duration::from_secs(4);

@@ -30,11 +30,11 @@ use thiserror::Error;
 use self::greeting::{Greeting, Refused};
 use self::memory::Memory;
 use self::ring::{Lie, Next, Receiver, Sender};
-use super::frame::Frame;
-use super::line::{Change, Line, Log};
-use super::queue::SendQueue;
-use super::status::Reason;
-use super::turn::Turn;
+use crate::net::frame::Frame;
+use crate::net::line::{Change, Line, Log};
+use crate::net::queue::SendQueue;
+use crate::net::status::Reason;
+use crate::net::turn::Turn;
 use crate::socket::access::Peer;
 use crate::socket::{SocketFile, accept, dial};
 

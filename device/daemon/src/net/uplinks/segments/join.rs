@@ -9,8 +9,8 @@ use vrnic_packet::segments::headers::{ALONE, HEADERS_MAX, Headers, LAST, Protoco
 
 use super::cut::each_of;
 use crate::net::frame::Frame;
-use crate::net::offload::{HEADER, Kind, Offload};
 use crate::net::queue::SendQueue;
+use crate::net::uplinks::offload::{HEADER, Kind, Offload};
 
 /// Maximum number of joined packets; older kernels do not cut a datagram into more
 /// (`UDP_MAX_SEGMENTS`).

@@ -10,15 +10,15 @@ use rustix::io::Errno;
 use vrnic_adapter::ethernet;
 use vrnic_packet::pool::Buffer;
 
-use super::frame::{FRAME_MAX, Frame};
 use super::interface::{Interfaces, State, attach_tap, attached_tap, inherited, offload_tap};
-use super::line::{Change, Line, Log};
 use super::offload::HEADER;
-use super::queue::SendQueue;
 use super::segments::arrival::{push, take_joined};
 use super::segments::join::{Joined, cut_first};
-use super::status::Reason;
-use super::turn::Turn;
+use crate::net::frame::{FRAME_MAX, Frame};
+use crate::net::line::{Change, Line, Log};
+use crate::net::queue::SendQueue;
+use crate::net::status::Reason;
+use crate::net::turn::Turn;
 
 /// The file of all TAP devices.
 const DEVICE: &str = "/dev/net/tun";
