@@ -21,7 +21,7 @@ requests of programs of vrnic exec|1000|vrnic-exec|test=requests|requests_of_pla
 options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read
 segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state
 messages of vfio-user|1|vrnic-device|lib|vfio::request::tests::any_bytes_are_read_within_bounds_or_refused
-connections of vfio-user|1000|vrnic-device|test=daemon|messages::any_bytes_are_survived
+connections of vfio-user|1000|vrnic-device|test=daemon|vfio::messages::any_bytes_are_survived
 frames in streams|10|vrnic-device|lib|net::framing::tests::any_stream_is_survived
 headers of virtio|1|vrnic-device|lib|net::uplinks::offload::tests::any_header_is_survived
 joined frames of the kernel|1|vrnic-device|lib|net::uplinks::segments::tests::any_bytes_from_the_kernel_are_survived'
