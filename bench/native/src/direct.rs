@@ -14,7 +14,7 @@ use vrnic_device::memory::mapping::{Mapping, Order};
 use vrnic_figures::{Operation, Quantity, Subject};
 use vrnic_testdriver::memory::Memory;
 use vrnic_testdriver::qp::ALL;
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vmm::vfio::Guest;
 use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::rate::{self, Runs, await_batch};

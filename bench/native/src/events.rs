@@ -9,10 +9,10 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;
 use vrnic_figures::{Quantity, Subject};
-use vrnic_testdriver::arming::{self, Outcome, Setup};
 use vrnic_testdriver::eq::EventQueue;
 use vrnic_testdriver::qp;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::arming::{self, Outcome, Setup};
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
 use crate::rate::Runs;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use vrnic_figures::{Operation, Quantity, Subject};
 use vrnic_testdriver::qp::ALL;
-use vrnic_testdriver::relay::{Answer, Request};
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::relay::{Answer, Request};
+use vrnic_testdriver::vmm::vfio::Endpoint;
 
 use crate::rate::{self, Runs};
 use crate::report::Report;

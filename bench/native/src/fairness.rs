@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vrnic_figures::Quantity::{Median, P99, P99ToHonest, RateToHonest, Thousands};
 use vrnic_figures::{Load, Subject};
-use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::vmm::daemon::Daemon;
 
 use crate::gap::{self, ping};
 use crate::hostile::Villain;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use vrnic_figures::Quantity::{Longest, Median, P99};
 use vrnic_figures::{Load, Subject};
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 
 use crate::hostile::{self, Villain};
 use crate::latency::{self, Latencies};

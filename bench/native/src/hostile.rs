@@ -16,7 +16,7 @@ use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::CompletionQueue;
 use vrnic_testdriver::memory::Ram;
 use vrnic_testdriver::qp::{ALL, INIT, Setup, TO_RTS, attributes, link_local};
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::{Wr, sge};
 use zerocopy::IntoBytes;
 

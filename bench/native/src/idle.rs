@@ -5,7 +5,7 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uar::SLOTS;
 use vrnic_figures::{Operation, Quantity, Subject};
 use vrnic_testdriver::qp::{INIT, RTR, RTS, attributes};
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use zerocopy::IntoBytes;
 
 use crate::rate::{self, Rate, Runs};

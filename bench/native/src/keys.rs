@@ -13,7 +13,7 @@ use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{ByteRange, Mr, RemoteUse, Tpt, User};
 use vrnic_figures::{Order, Page, Quantity, Subject};
 use vrnic_testdriver::qp::{ALL, Setup};
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vmm::vfio::Guest;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 

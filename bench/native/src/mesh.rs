@@ -17,10 +17,10 @@ use vrnic_abi::uar::SLOTS;
 use vrnic_figures::Quantity::{self, Count, KiB};
 use vrnic_figures::Subject;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::memory::Ram;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
 use crate::idle::{Maker, TAKEN};

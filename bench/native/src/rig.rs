@@ -8,11 +8,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use vrnic_abi::qp::{Attr, Type};
 use vrnic_adapter::limits::MAX_RD_ATOMIC;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::relay::{Answer, Relay};
 use vrnic_testdriver::stream;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::relay::{Answer, Relay};
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 
 /// log2 of the entries of the queues.
 pub(crate) const LOG_WQES: u8 = 8;

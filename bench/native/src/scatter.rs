@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use vrnic_abi::admin::{Pages, RegMr, command};
 use vrnic_testdriver::qp::ALL;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;

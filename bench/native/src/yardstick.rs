@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use vrnic_device::memory::mapping::{Mapping, Order};
 use vrnic_testdriver::memory::{BASE, Memory};
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 
 use crate::rig::Pair;
 use crate::scatter::{PAGE, Scattered};

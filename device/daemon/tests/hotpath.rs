@@ -13,7 +13,7 @@ use vrnic_abi::sq::Opcode;
 use vrnic_device::cli::Args;
 use vrnic_device::config::Config;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
 #[global_allocator]

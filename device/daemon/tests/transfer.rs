@@ -8,7 +8,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
 use vrnic_testdriver::qp::{ALL, Setup};
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 
 use crate::common::{Span, connected, pair, start, start_with, write_and_read};

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use vrnic_abi::qp::Attr;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 
 use super::switch::Folder;
 

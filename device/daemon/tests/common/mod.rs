@@ -24,9 +24,9 @@ use std::path::Path;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
 /// Starts a daemon with this number of functions.

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use vrnic_device::net::uplinks::interface::attach_tap;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::namespace;
+use vrnic_testdriver::vmm::daemon::Daemon;
 
 use super::switch::Folder;
 

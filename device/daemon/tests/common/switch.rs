@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::vmm::daemon::Daemon;
 use vrnic_testdriver::wait;
 
 use super::ethernet::plug;

@@ -5,9 +5,9 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use vrnic_abi::admin::Stats;
 use vrnic_abi::qp::Attr;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 
 use super::switch::Folder;

@@ -10,10 +10,10 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::memory::{BASE, Ram};
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::Guest;
 use vrnic_testdriver::wr::Wr;
 
 use crate::common::{connected, start_with, still_works};

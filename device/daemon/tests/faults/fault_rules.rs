@@ -9,7 +9,7 @@ use vrnic_faults::decision::{Stream, decide};
 use vrnic_faults::{Rule, RuleId};
 use vrnic_roce::wire::Qpn;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 

@@ -12,7 +12,7 @@ use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::memory::BASE;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 
 use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::qp::{Setup, attributes};
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::mac;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use vrnic_abi::qp::State;
-use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::qp::{self, Setup, attributes};
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::mac;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 
 use crate::common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
 use crate::common::namespace::Namespace;

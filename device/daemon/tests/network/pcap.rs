@@ -7,7 +7,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Opcode};
 use vrnic_testdriver::qp::{Setup, attributes};
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;

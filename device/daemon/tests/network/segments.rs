@@ -7,10 +7,10 @@ use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, NO_VLAN, State};
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::stream;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
 use crate::common::namespace::Namespace;

@@ -12,7 +12,7 @@ use vrnic_iwarp::wire::fpdu;
 use vrnic_iwarp::wire::rdmap::{self, Opcode as Message};
 use vrnic_tcp::wire::Frame;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 use vrnic_testdriver::{stream, wait};
 

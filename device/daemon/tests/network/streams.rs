@@ -5,9 +5,9 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::daemon::mac;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 use vrnic_testdriver::{stream, wait};
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vmm::daemon::Daemon;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 

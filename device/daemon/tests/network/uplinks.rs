@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::SealFlags;
 use rustix::process::Signal;
-use vrnic_testdriver::daemon::mac;
+use vrnic_testdriver::vmm::daemon::mac;
 use vrnic_testdriver::wait;
 
 use crate::common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, pass, receive, send};

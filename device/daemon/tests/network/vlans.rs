@@ -6,9 +6,9 @@ use vrnic_abi::admin::{SetGid, Status as Refusal, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::admin::Refused;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::{Setup, link_local};
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
 use crate::common::ethernet::{BROADCAST, frame, nothing_comes, receive, send};

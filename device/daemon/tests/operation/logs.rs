@@ -1,7 +1,7 @@
 //! Repeated actions of guests, VMMs and netdevs do not fill the log.
 
 use vrnic_abi::regs::{self, Control, Status};
-use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::vmm::daemon::Daemon;
 
 use crate::common::start;
 

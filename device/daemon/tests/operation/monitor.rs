@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vmm::daemon::Daemon;
 use vrnic_testdriver::wr::Wr;
 
 use crate::common::{connected, descriptors, limit_descriptors, pair, start_with};

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::vmm::daemon::Daemon;
 
 use crate::common::{start, start_with};
 

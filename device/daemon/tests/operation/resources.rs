@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use vrnic_abi::admin::{Opcode, Status};
 use vrnic_testdriver::admin::Refused;
-use vrnic_testdriver::daemon::{Daemon, mac};
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vmm::daemon::{Daemon, mac};
+use vrnic_testdriver::vmm::vfio::Guest;
 use vrnic_testdriver::wait;
 
 use crate::common::switch::Folder;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::memory::Ram;
 use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::vmm::daemon::Daemon;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::{Wr, sge};
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 
 use crate::common::capture::{Capture, Packet};

@@ -1,6 +1,6 @@
 //! Completion queues that are armed at random lose no event.
 
-use vrnic_testdriver::arming::{Outcome, Setup, run};
+use vrnic_testdriver::vmm::arming::{Outcome, Setup, run};
 
 use crate::common;
 

@@ -8,7 +8,7 @@ use vrnic_abi::regs;
 use vrnic_abi::sq::{Opcode, Sge};
 use vrnic_abi::uar::{DEVICE_MEMORY_OFFSET, DEVICE_MEMORY_UNIT};
 use vrnic_testdriver::qp::{ALL, Setup};
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::common;

@@ -9,7 +9,7 @@ use vrnic_abi::regs::{self, FatalCode};
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vmm::vfio::Guest;
 use vrnic_testdriver::wr::{Wr, sge};
 
 use crate::common::{connected, pair, start, still_works};
@@ -17,7 +17,7 @@ use crate::common::{connected, pair, start, still_works};
 /// An address that no guest of these tests has.
 const NOWHERE: u64 = 0xdead_0000_0000;
 
-fn still_alive(daemon: &mut vrnic_testdriver::daemon::Daemon, guest: &Guest) {
+fn still_alive(daemon: &mut vrnic_testdriver::vmm::daemon::Daemon, guest: &Guest) {
     assert!(guest.caps().max_qp.get() > 0);
     daemon.check();
 }

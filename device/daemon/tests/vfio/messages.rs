@@ -9,8 +9,10 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::raw::{Command, RawClient, Reply, dma_map, message, region_access, set_irqs};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::raw::{
+    Command, RawClient, Reply, dma_map, message, region_access, set_irqs,
+};
 
 use crate::common::{descriptors, limit_descriptors, start};
 

@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::memory::{Memory, PAGE};
 use vrnic_testdriver::qp::{ALL, Setup};
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::vfio::Guest;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 

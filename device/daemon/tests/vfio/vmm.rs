@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use vrnic_testdriver::memory::BASE;
-use vrnic_testdriver::raw::{Command, RawClient, dma_map, dma_unmap, region_access};
-use vrnic_testdriver::vfio::Guest;
+use vrnic_testdriver::vmm::raw::{Command, RawClient, dma_map, dma_unmap, region_access};
+use vrnic_testdriver::vmm::vfio::Guest;
 
 use crate::common::start;
 

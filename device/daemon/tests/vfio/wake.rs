@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wr::Wr;
 
 use crate::common;

@@ -21,11 +21,7 @@
 //! | [`namespace`] | network namespaces of the kernel |
 //! | [`vxlan`] | hosts, which are namespaces that are joined by VXLAN |
 //! | [`wait`] | waiting with a time limit |
-//! | `vfio` | the bus to a daemon: the VMM's part (memory, interrupts, configuration space) |
-//! | `daemon` | a daemon process in a temporary folder |
-//! | `arming` | completion queues armed at random |
-//! | `relay` | the VMM's answers to requests of the daemon |
-//! | `raw` | vfio-user messages byte by byte, for hostile messages |
+//! | [`vmm`] | the part of a VMM: a daemon, and messages of vfio-user |
 //!
 //! An access to memory or registers that fails panics, because no test can continue after it.
 //! Commands return the adapter's result.
@@ -33,12 +29,8 @@
 
 pub mod admin;
 pub mod admin_queue;
-#[cfg(feature = "vfio-user")]
-pub mod arming;
 pub mod bus;
 pub mod cq;
-#[cfg(feature = "vfio-user")]
-pub mod daemon;
 pub mod endpoint;
 pub mod eq;
 pub mod flow;
@@ -47,14 +39,10 @@ pub mod idle_qps;
 pub mod memory;
 pub mod namespace;
 pub mod qp;
-#[cfg(feature = "vfio-user")]
-pub mod raw;
-#[cfg(feature = "vfio-user")]
-pub mod relay;
 pub mod srq;
 pub mod stream;
 #[cfg(feature = "vfio-user")]
-pub mod vfio;
+pub mod vmm;
 pub mod vxlan;
 pub mod wait;
 pub mod wr;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vrnic_abi::sq::Sge;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::{ALL, Setup};
-use vrnic_testdriver::relay::{Relay, Request};
 use vrnic_testdriver::stream;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vmm::daemon::Daemon;
+use vrnic_testdriver::vmm::relay::{Relay, Request};
+use vrnic_testdriver::vmm::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::sge;
 
 use crate::common::switch::Folder;

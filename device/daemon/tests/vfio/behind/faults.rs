@@ -12,8 +12,8 @@ use vrnic_abi::regs::{self, Control, FatalCode};
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::admin::padded;
 use vrnic_testdriver::qp::{ALL, Setup};
-use vrnic_testdriver::relay::{Relay, Request};
-use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::vmm::relay::{Relay, Request};
+use vrnic_testdriver::vmm::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 

@@ -15,7 +15,7 @@ use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
 
 use crate::qp;
-use crate::vfio::{Endpoint, Guest};
+use crate::vmm::vfio::{Endpoint, Guest};
 use crate::wr::Wr;
 
 /// If an event takes longer, it is lost. The limit allows for loaded machines.

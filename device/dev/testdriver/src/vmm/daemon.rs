@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use vrnic_abi::regs::Status;
 
 use crate::memory::Ram;
-use crate::relay::Relay;
-use crate::vfio::Guest;
+use crate::vmm::relay::Relay;
+use crate::vmm::vfio::Guest;
 use crate::wait;
 
 /// A running daemon; it is killed on drop.
