@@ -3,9 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::context::{Context, PORT};
 use vrnic_verbs::cq::Cq;
+use vrnic_verbs::memory::buffer::Buffer;
 use vrnic_verbs::memory::{Mr, Pd};
 use vrnic_verbs::model::{
     DeviceInfo, Op, QpAttr, QpCap, SendWr, Sge, State, access, flags, mask, qp_type,

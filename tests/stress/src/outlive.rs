@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::loopback::{connect, region};
-use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::{Channel, Cq};
+use vrnic_verbs::memory::buffer::Buffer;
 use vrnic_verbs::memory::{Mr, Pd};
 use vrnic_verbs::model::{
     DeviceInfo, Op, QpCap, RecvWr, SendWr, Sge, State, Status, flags, qp_type,

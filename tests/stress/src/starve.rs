@@ -12,11 +12,11 @@ use clap::Args;
 
 use crate::heap;
 use crate::loopback::region;
+use vrnic_verbs::adapter::direct::QpExtras;
 use vrnic_verbs::address::Ah;
-use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::context::{Context, PORT};
 use vrnic_verbs::cq::Cq;
-use vrnic_verbs::direct::QpExtras;
+use vrnic_verbs::memory::buffer::Buffer;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::model::{
     Destination, DeviceInfo, Op, Path, QpAttr, QpCap, SendWr, Sge, State, mask, qp_type,

@@ -44,7 +44,6 @@ const FULL_FOLDERS: &[(&str, usize)] = &[
     ("qemu/src", 41),
     ("tests/src", 24),
     ("tests/tests", 42),
-    ("tests/verbs/src", 27),
     ("tests/verify/src/suite", 42),
 ];
 

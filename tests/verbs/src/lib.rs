@@ -5,20 +5,16 @@
 //! object is one owned handle. Destroying it consumes the handle, or returns it with the error.
 //! Nothing is destroyed on drop: the exit of the process does that, and is tested, too.
 //!
-//! The feature `vrnic` adds the parts that only the vrnic adapter has: [`direct`], [`transfer`],
-//! [`hostile`], [`answer`].
+//! The feature `vrnic` adds the parts that only the vrnic adapter has: [`adapter`].
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`model`] | plain data: work requests, completions, attributes |
 //! | [`prng`] | known bytes |
 //! | [`ffi`] | generated bindings, and the functions that verbs.h has only as inline functions |
-//! | [`buffer`] | memory that the device and this process share |
-//! | [`dmabuf`] | DMA buffers of ordinary memory |
 //! | [`address`] | address handles, multicast groups |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
-//! | [`allocator`] | memory for rings from the program's own allocator |
 //! | [`device_memory`] | memory of the device |
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
@@ -31,34 +27,24 @@
 //! | [`extended`] | creation and polling with the extended interfaces |
 //! | [`window`] | memory windows |
 //! | [`handles`] | the common parts of all handles, and their use by several threads |
-//! | [`direct`] | the direct verbs of the vrnic adapter |
-//! | [`transfer`] | address ranges and marks of the vrnic adapter |
-//! | [`hostile`] | writing into the device's mappings without the provider's knowledge |
-//! | [`answer`] | commands whose response cannot be written |
+//! | [`adapter`] | what only the vrnic adapter has |
 //!
 //! `unsafe` is in all modules but [`model`] and [`prng`].
 
 // Fields and constants have the names of verbs.h.
 #![allow(missing_docs)]
 
-pub mod address;
-pub mod allocator;
 #[cfg(feature = "vrnic")]
-pub mod answer;
-pub mod buffer;
+pub mod adapter;
+pub mod address;
 pub mod cm;
 pub mod context;
 pub mod cq;
 pub mod device_memory;
-#[cfg(feature = "vrnic")]
-pub mod direct;
-mod dmabuf;
 mod extended;
 mod ffi;
 pub mod flow;
 mod handles;
-#[cfg(feature = "vrnic")]
-pub mod hostile;
 pub mod memory;
 pub mod model;
 mod post;
@@ -66,8 +52,6 @@ pub mod prng;
 pub mod qp;
 pub mod rss;
 pub mod srq;
-#[cfg(feature = "vrnic")]
-pub mod transfer;
 pub mod window;
 pub mod wr;
 pub mod xrc;

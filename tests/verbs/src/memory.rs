@@ -1,14 +1,23 @@
 //! Protection domains and memory regions.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`buffer`] | memory that the device and this process share |
+//! | `dmabuf` | DMA buffers of ordinary memory |
+//! | [`allocator`] | memory for rings from the program's own allocator |
+
+pub mod allocator;
+pub mod buffer;
+mod dmabuf;
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-use super::allocator;
-use super::buffer::Buffer;
 use super::context::Context;
 use super::{check, ffi, missing, object};
 use crate::model::Change;
+use buffer::Buffer;
 
 /// A protection domain.
 pub struct Pd {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::calls::calls;
 use super::objects::Objects;
 use crate::rpc::values::{BufferInfo, Known};
-use vrnic_verbs::buffer::{Buffer, Mismatch};
+use vrnic_verbs::memory::buffer::{Buffer, Mismatch};
 
 /// Time limit for the last byte of a range to arrive.
 const TIMEOUT: Duration = Duration::from_secs(20);

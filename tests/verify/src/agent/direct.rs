@@ -8,14 +8,14 @@ use super::calls::calls;
 use super::objects::Objects;
 use crate::rpc::values::{CqInfo, MrInfo};
 use crate::rpc::vrnic::{RegMrFaulting, Scribbled, Target};
-use vrnic_verbs::answer::{self, Wanted};
+use vrnic_verbs::adapter::answer::{self, Wanted};
+use vrnic_verbs::adapter::direct::CommandWr;
+use vrnic_verbs::adapter::hostile::{self, Mapping, Named};
+use vrnic_verbs::adapter::transfer::Range;
 use vrnic_verbs::cq::Cq;
-use vrnic_verbs::direct::CommandWr;
-use vrnic_verbs::hostile::{self, Mapping, Named};
 use vrnic_verbs::memory::Mr;
 use vrnic_verbs::model::{Bind, Wc};
 use vrnic_verbs::prng::Rng;
-use vrnic_verbs::transfer::Range;
 
 /// Number of words that are written into a mapping before the clock is read.
 const BURST: usize = 64;

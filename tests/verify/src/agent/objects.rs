@@ -7,19 +7,19 @@ use std::io;
 use std::net::UdpSocket;
 use std::rc::Rc;
 
+#[cfg(feature = "vrnic")]
+use vrnic_verbs::adapter::transfer::Range;
 use vrnic_verbs::address::Ah;
-use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::cm::{Connection, Listener};
 use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::{Channel, Cq};
 use vrnic_verbs::device_memory::DeviceMemory;
 use vrnic_verbs::flow::Flow;
+use vrnic_verbs::memory::buffer::Buffer;
 use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::qp::Qp;
 use vrnic_verbs::rss::{Wq, WqTable};
 use vrnic_verbs::srq::Srq;
-#[cfg(feature = "vrnic")]
-use vrnic_verbs::transfer::Range;
 use vrnic_verbs::window::Mw;
 use vrnic_verbs::xrc::Xrcd;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::calls::calls;
 use super::objects::Objects;
 use crate::rpc::values::Stream;
-use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::cq::Cq;
+use vrnic_verbs::memory::buffer::Buffer;
 use vrnic_verbs::model::{RecvWr, SendWr, Status, Wc};
 use vrnic_verbs::wr::Refused;
 

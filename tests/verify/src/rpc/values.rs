@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "vrnic")]
-use vrnic_verbs::direct::QpExtras;
+use vrnic_verbs::adapter::direct::QpExtras;
 use vrnic_verbs::model::{QpCap, SendWr, SrqAttr};
 
 use super::failure::Failure;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::fixture::{End, Env, Link, Options, Region, Side, expect_errno, expect_in_order};
-use vrnic_verbs::direct::{QpExtras, mem};
+use vrnic_verbs::adapter::direct::{QpExtras, mem};
 use vrnic_verbs::model::{Bind, Change, Op, SendWr, State, Status, access, change, event};
 
 pub(super) fn cases() -> Vec<Case> {

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use super::Case;
 use super::fixture::window::READ_WRITE;
 use super::fixture::{Env, Link, Options, Region, Side, expect_error};
-use vrnic_verbs::direct::{CommandWr, QpExtras};
+use vrnic_verbs::adapter::direct::{CommandWr, QpExtras};
 use vrnic_verbs::model::{Op, SendWr, State, Status, Wc, access, flags};
 
 pub(super) fn cases() -> Vec<Case> {

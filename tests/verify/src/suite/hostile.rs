@@ -9,8 +9,8 @@ use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::fixture::{End, Env, Link, Options, Region, Side, expect_errno};
 use crate::rpc::client::Agent;
 use crate::rpc::vrnic::{RegMrFaulting, Target};
+use vrnic_verbs::adapter::transfer::RANGES;
 use vrnic_verbs::model::{Op, Status};
-use vrnic_verbs::transfer::RANGES;
 
 /// Time to write garbage, in milliseconds.
 const DURATION_MS: u64 = 2_000;

@@ -6,7 +6,7 @@ use super::Case;
 use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::fixture::{Env, Link, Options, Region, Side, expect_errno};
 use rustix::io::Errno;
-use vrnic_verbs::direct::{QpExtras, mem};
+use vrnic_verbs::adapter::direct::{QpExtras, mem};
 use vrnic_verbs::model::{Bind, Op, SendWr, State, Status, access};
 
 /// The check of the rights of an entry, in `vendor_err`.

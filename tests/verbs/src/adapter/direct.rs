@@ -7,14 +7,14 @@ use vrnicdv::{Command, CqAttr, CqFlags, CqState, MemFlags, QpAttr, QpFlags, TagF
 
 use serde::{Deserialize, Serialize};
 
-use super::context::Context;
-use super::cq::{Channel, Cq};
-use super::memory::{Mr, Pd};
-use super::qp::{InitAttr, Qp};
-use super::window::{self, Mw};
-use super::wr::segments;
-use super::{check, extended, object};
+use crate::context::Context;
+use crate::cq::{Channel, Cq};
+use crate::memory::{Mr, Pd};
 use crate::model::{Bind, QpCap, Sge};
+use crate::qp::{InitAttr, Qp};
+use crate::window::{self, Mw};
+use crate::wr::segments;
+use crate::{check, extended, object};
 
 /// Settings of a QP that only direct verbs have.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

@@ -10,9 +10,9 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
-use super::cq::Cq;
-use super::memory::Pd;
-use super::readable;
+use crate::cq::Cq;
+use crate::memory::Pd;
+use crate::readable;
 
 /// Page size of the machines on which this runs.
 const PAGE: usize = 4096;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::ffi;
+use crate::ffi;
 
 /// The areas that are allocated now, by their addresses.
 static AREAS: Mutex<Option<HashMap<usize, Area>>> = Mutex::new(None);
@@ -29,7 +29,7 @@ pub fn resources() -> Vec<u64> {
 }
 
 /// Allocates memory, which is not zeroed.
-pub(super) unsafe extern "C" fn allocate(
+pub(crate) unsafe extern "C" fn allocate(
     _domain: *mut ffi::ibv_pd,
     _context: *mut c_void,
     size: usize,
@@ -51,7 +51,7 @@ pub(super) unsafe extern "C" fn allocate(
 }
 
 /// Frees memory of [`allocate`].
-pub(super) unsafe extern "C" fn free(
+pub(crate) unsafe extern "C" fn free(
     _domain: *mut ffi::ibv_pd,
     _context: *mut c_void,
     memory: *mut c_void,

@@ -6,10 +6,10 @@ use std::ptr::{self, NonNull};
 pub use vrnic_abi::direct::RANGES;
 use vrnicdv::transfer::{self, Await, RangeState, Transfer, TransferFlags, Transfers};
 
-use super::check;
-use super::device_memory::DeviceMemory;
-use super::model::flags;
-use super::qp::Qp;
+use crate::check;
+use crate::device_memory::DeviceMemory;
+use crate::model::flags;
+use crate::qp::Qp;
 
 /// A range of the adapter's window.
 pub struct Range {
