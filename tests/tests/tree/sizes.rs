@@ -44,7 +44,6 @@ const FULL_FOLDERS: &[(&str, usize)] = &[
     ("qemu/src", 41),
     ("tests/src", 24),
     ("tests/tests", 42),
-    ("tests/verify/src/suite", 42),
 ];
 
 /// Crates that still have public types of one name, with the number of such names.

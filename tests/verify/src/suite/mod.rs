@@ -3,42 +3,11 @@
 //!
 //! | module | cases |
 //! | --- | --- |
-//! | [`data`] | every operation with many sizes and alignments, in both directions |
-//! | [`segments`] | scatter/gather lists, inline data |
-//! | [`queues`] | chains, unsignaled work, full queues, wrapping rings, many QPs |
-//! | [`credits`] | queues that refuse what they have no room for, CQs that are resized |
-//! | [`order`] | fences, order of placement, windows of READs |
-//! | [`atomics`] | values, contention, atomicity against the processor |
-//! | [`flush`] | FLUSH: ranges, regions, refusals |
-//! | [`events`] | completion events |
-//! | [`attributes`] | attributes of the device and the port |
-//! | [`limits`] | as many objects as the device reports |
-//! | [`memlock`] | the limit of locked memory |
-//! | [`async_events`] | asynchronous events |
-//! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
-//! | [`raw`], [`raw_flows`] | raw packets: frames, checksums, large segments; which frames a QP gets |
-//! | [`rss`] | work queues, over which raw packets are spread |
-//! | [`srq`] | shared receive queues: order, credits, events |
-//! | [`xrc`] | XRC domains that processes share, targets, SRQs by number |
-//! | [`counters`] | the events that move each of the port's counters |
-//! | [`stress`] | random operations, sizes and places, many at a time |
-//! | [`extended`] | completions with timestamps, requests that are built call by call |
-//! | [`connections`] | connections by the connection manager (only with `--cm`) |
-//! | [`retry`] | receivers that are not ready, peers that are absent or late |
-//! | [`local_errors`], [`remote_errors`] | the completions of each fault, on both sides |
-//! | [`mistakes`] | attributes that do not match the attributes of the peer |
-//! | [`regions`] | zero-based regions, changing regions |
-//! | [`device_memory`] | memory of the device as the source and target of operations, its bounds and its end |
-//! | [`windows`] | memory windows of both types, invalidation |
-//! | [`direct`], [`options`] | one-touch keys, holding CQs, the two kinds of failure; options for keys (only vrnic) |
-//! | [`direct_commands`] | commands whose keys end with their responses (only vrnic) |
-//! | [`transfer`] | direct transfers (only vrnic) |
-//! | [`states`] | the state machine of QPs |
-//! | [`transitions`] | the state machine: every pair of states with every attribute |
-//! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
-//! | [`isolation`] | other processes, other peers |
-//! | [`loopback`] | both ends in one process |
-//! | [`hostile`] | garbage in the shared memory (only vrnic) |
+//! | `messages` | operations and their order; datagrams; raw packets |
+//! | `queueing` | queues, events, counters |
+//! | `control` | states of queue pairs and other objects, and the attributes that they take |
+//! | `memory` | regions, keys, windows, device memory |
+//! | `errors` | errors on both sides, and peers that cause them |
 //! | [`iwarp`] | (what iWARP does not have) |
 //! | [`fixture`] | (building blocks of cases) |
 //! | [`runner`] | (runs the cases) |
@@ -51,53 +20,14 @@
 //! accepted. A QP accepts packets of QPs to which it is not connected. Misaligned atomics are
 //! refused at posting. Its rings are device mappings, so `hostile/` finds none to fill.
 
-mod async_events;
-mod atomics;
-mod attributes;
-mod connections;
-mod counters;
-mod credits;
-mod data;
-mod datagrams;
-mod device_memory;
-#[cfg(feature = "vrnic")]
-mod direct;
-#[cfg(feature = "vrnic")]
-mod direct_commands;
-mod events;
-mod extended;
+mod control;
+mod errors;
 mod fixture;
-mod flush;
-#[cfg(feature = "vrnic")]
-mod hostile;
-mod isolation;
 mod iwarp;
-mod lifecycle;
-mod limits;
-mod local_errors;
-mod loopback;
-mod memlock;
-mod mistakes;
-#[cfg(feature = "vrnic")]
-mod options;
-mod order;
-mod queues;
-mod raw;
-mod raw_flows;
-mod regions;
-mod remote_errors;
-mod retry;
-mod rss;
+mod memory;
+mod messages;
+mod queueing;
 pub(crate) mod runner;
-mod segments;
-mod srq;
-mod states;
-mod stress;
-#[cfg(feature = "vrnic")]
-mod transfer;
-mod transitions;
-mod windows;
-mod xrc;
 
 use anyhow::Result;
 
@@ -135,50 +65,50 @@ impl Case {
 /// Returns all cases, in the order in which they run.
 pub(crate) fn cases() -> Vec<Case> {
     [
-        data::cases(),
-        segments::cases(),
-        queues::cases(),
-        credits::cases(),
-        counters::cases(),
-        order::cases(),
-        atomics::cases(),
-        flush::cases(),
-        events::cases(),
-        extended::cases(),
-        connections::cases(),
-        retry::cases(),
-        local_errors::cases(),
-        remote_errors::cases(),
-        mistakes::cases(),
-        regions::cases(),
-        device_memory::cases(),
-        windows::cases(),
+        messages::data::cases(),
+        messages::segments::cases(),
+        queueing::queues::cases(),
+        queueing::credits::cases(),
+        queueing::counters::cases(),
+        messages::order::cases(),
+        messages::atomics::cases(),
+        messages::flush::cases(),
+        queueing::events::cases(),
+        messages::extended::cases(),
+        control::connections::cases(),
+        errors::retry::cases(),
+        errors::local_errors::cases(),
+        errors::remote_errors::cases(),
+        control::mistakes::cases(),
+        memory::regions::cases(),
+        memory::device_memory::cases(),
+        memory::windows::cases(),
         #[cfg(feature = "vrnic")]
-        direct::cases(),
+        memory::direct::cases(),
         #[cfg(feature = "vrnic")]
-        direct_commands::cases(),
+        memory::direct_commands::cases(),
         #[cfg(feature = "vrnic")]
-        options::cases(),
+        memory::options::cases(),
         #[cfg(feature = "vrnic")]
-        transfer::cases(),
-        datagrams::cases(),
-        raw::cases(),
-        raw_flows::cases(),
-        rss::cases(),
-        attributes::cases(),
-        async_events::cases(),
-        limits::cases(),
-        memlock::cases(),
-        srq::cases(),
-        xrc::cases(),
-        stress::cases(),
-        states::cases(),
-        transitions::cases(),
-        lifecycle::cases(),
-        isolation::cases(),
-        loopback::cases(),
+        memory::transfer::cases(),
+        messages::datagrams::cases(),
+        messages::raw::cases(),
+        messages::raw_flows::cases(),
+        messages::rss::cases(),
+        control::attributes::cases(),
+        queueing::async_events::cases(),
+        queueing::limits::cases(),
+        memory::memlock::cases(),
+        queueing::srq::cases(),
+        queueing::xrc::cases(),
+        messages::stress::cases(),
+        control::states::cases(),
+        control::transitions::cases(),
+        control::lifecycle::cases(),
+        errors::isolation::cases(),
+        messages::loopback::cases(),
         #[cfg(feature = "vrnic")]
-        hostile::cases(),
+        errors::hostile::cases(),
     ]
     .into_iter()
     .flatten()
