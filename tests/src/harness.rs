@@ -1,5 +1,17 @@
 //! The program of all suites: runs the cases that are asked for, one after the other. Suites whose
 //! guests have equal options share a pair of guests.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`health`] | checks after every case: no kernel fault, no panic, a daemon that runs |
+//! | [`report`] | what is known after a run: times, what has failed, JUnit |
+//! | `selection` | the suites and cases that arguments select |
+//! | `worker` | the thread on which cases run, with a limit in time for each |
+
+pub mod health;
+pub mod report;
+mod selection;
+mod worker;
 
 use std::any::Any;
 use std::fs::OpenOptions;
@@ -18,10 +30,9 @@ use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 
-use crate::health;
-use crate::report::BEGINNING;
-use crate::selection::{Limits, Selection};
-use crate::worker::{Ended, Watchdog, Worker};
+use report::BEGINNING;
+use selection::{Limits, Selection};
+use worker::{Ended, Watchdog, Worker};
 
 #[cfg(test)]
 mod tests;

@@ -9,9 +9,7 @@
 //! | [`burst`] | many completion events at once |
 //! | [`object_counts`] | counts of objects in use: equal counts before and after show that nothing is left |
 //! | [`harness`] | the pair of guests that all cases use, and the code that runs and reports cases |
-//! | [`forge`] | the runner of a forge, which runs the steps of our action |
-//! | [`health`] | checks after every case: no kernel fault, no panic, a daemon that runs |
-//! | [`changed`] | the crates that changed files belong to, and those that depend on them |
+//! | [`repository`] | files of the repository: its scripts, suites and record |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`commands`] | commands in guests: a server in one guest and a client in the other, and the results of both |
 //! | [`events`] | the handlers of completion events in a guest |
@@ -22,37 +20,23 @@
 //! | [`places`] | network namespaces with macvlan devices, bridges and bonds, and programs that connect there |
 //! | [`rails`] | one of several devices of a guest |
 //! | [`rules`] | rules of the daemon for fault injection |
-//! | [`record`] | the record of whole runs of suites |
-//! | [`report`] | what is known after a run: times, what has failed, JUnit |
-//! | [`rows`] | the rows of `tests/suites.toml` |
-//! | [`script`] | the scripts of the repository |
-//! | [`selection`] | the suites and cases that arguments select |
 //! | [`storage`] | a disk of one guest that the other uses |
-//! | [`worker`] | the thread on which cases run, with a limit in time for each |
 //!
 //! `tests/suites.toml` lists the suites.
 #![forbid(unsafe_code)]
 
 pub mod burst;
-pub mod changed;
 pub mod commands;
 pub mod conformance;
 pub mod events;
-pub mod forge;
 pub mod harness;
-pub mod health;
 pub mod kverbs;
 pub mod nfs;
 pub mod object_counts;
 pub mod places;
 pub mod rails;
-pub mod record;
-pub mod report;
-pub mod rows;
+pub mod repository;
 pub mod rules;
-pub mod script;
-mod selection;
 pub mod shell;
 pub mod siw;
 pub mod storage;
-mod worker;

@@ -14,8 +14,8 @@ use vrnic_tests::commands::{
     SHORT_TIMEOUT, hears_fatal, recovers, registration, said, settles, stop, succeed, transfer,
     watch, works,
 };
+use vrnic_tests::harness::health;
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::health;
 
 /// Control port of the transfers.
 const PORT: u16 = 18800;

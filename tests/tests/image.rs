@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::script::{run, said, static_program, succeed, top};
+use vrnic_tests::repository::script::{run, said, static_program, succeed, top};
 
 /// Returns the suite.
 pub(crate) fn suite() -> Result<Suite> {

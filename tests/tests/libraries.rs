@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::commands::{PINGPONG, SHORT_TIMEOUT, both, both_xsrq};
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::script::succeed;
+use vrnic_tests::repository::script::succeed;
 
 /// The programs, in the distributions' folder of programs.
 const PROGRAMS: [&str; 5] =

@@ -11,8 +11,8 @@ use vrnic_tests::commands::{
     reload, said, serve, settles, stop, stop_all, transfer, watch, works,
 };
 use vrnic_tests::conformance::run;
+use vrnic_tests::harness::health;
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::health;
 use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
 

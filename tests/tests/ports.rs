@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::script::{succeed, top};
+use vrnic_tests::repository::script::{succeed, top};
 
 /// Returns the suite.
 pub(crate) fn suite() -> Result<Suite> {

@@ -19,7 +19,7 @@ use vrnic_qemu::paths::Paths;
 use vrnic_qemu::perftest::with_sound_clocks;
 use vrnic_qemu::process::Killed;
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::script::{self, archive, base_root, run, said, succeed, top};
+use vrnic_tests::repository::script::{self, archive, base_root, run, said, succeed, top};
 
 /// Time limit of a guest that boots.
 const BOOT: Duration = Duration::from_secs(180);

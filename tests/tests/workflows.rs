@@ -7,7 +7,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use vrnic_tests::script::top;
+use vrnic_tests::repository::script::top;
 
 /// The action whose steps the workflows use.
 #[derive(Deserialize)]

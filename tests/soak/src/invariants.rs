@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::health;
+use vrnic_tests::harness::health;
 use vrnic_tests::object_counts::ObjectCounts;
 
 use crate::figures::{Counters, Memory, Process};

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use vrnic_tests::changed::Workspace;
-use vrnic_tests::record;
-use vrnic_tests::report;
-use vrnic_tests::rows::{List, Row, Tier, page, with_table};
+use vrnic_tests::harness::report;
+use vrnic_tests::repository::changed::Workspace;
+use vrnic_tests::repository::record;
+use vrnic_tests::repository::rows::{List, Row, Tier, page, with_table};
 
 /// What derives from tests/suites.toml and from a run of scripts/test.
 #[derive(Parser)]

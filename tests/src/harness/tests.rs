@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::worker::ALONE;
+use crate::harness::worker::ALONE;
 
 const SHORT: Duration = Duration::from_millis(300);
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::forge::{Machine, packed};
-use vrnic_tests::script::{said, with_figures};
+use vrnic_tests::repository::forge::{Machine, packed};
+use vrnic_tests::repository::script::{said, with_figures};
 
 /// A job copies a script with a space in its name, and keeps the files that the script has written.
 /// Its page has a table of the commands. The forge keeps the cache at its end, and a later job on

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::paths::Paths;
-use vrnic_tests::script::{said, succeed, top, with_figures};
+use vrnic_tests::repository::script::{said, succeed, top, with_figures};
 
 use super::lab;
 

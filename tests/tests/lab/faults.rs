@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::script::{said, top};
+use vrnic_tests::repository::script::{said, top};
 
 use super::lab;
 

@@ -23,7 +23,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Result, ensure};
 use vrnic_tests::harness::{Case, Suite};
-use vrnic_tests::script::{run, said, top, with_figures};
+use vrnic_tests::repository::script::{run, said, top, with_figures};
 
 /// Returns the suite.
 pub(crate) fn suite() -> Result<Suite> {

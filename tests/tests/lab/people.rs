@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use vrnic_tests::script::{run, said, top};
+use vrnic_tests::repository::script::{run, said, top};
 
 use super::{command, lab};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use anyhow::{Context, Result, ensure};
-use vrnic_tests::script::said;
+use vrnic_tests::repository::script::said;
 
 use super::lab;
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vrnic_qemu::paths::Paths;
-use vrnic_tests::script::said;
+use vrnic_tests::repository::script::said;
 
 use super::{command, lab};
 

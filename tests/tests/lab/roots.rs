@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::script::{archive, base_root, said, static_program, with_figures};
+use vrnic_tests::repository::script::{archive, base_root, said, static_program, with_figures};
 
 use super::lab;
 

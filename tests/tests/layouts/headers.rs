@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use vrnic_layouts::{BUILT_OPS, LAYOUTS, Layout};
 use vrnic_qemu::paths::Paths;
-use vrnic_tests::script::succeed;
+use vrnic_tests::repository::script::succeed;
 
 use super::interface::Interface;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use vrnic_tests::script::{succeed, top};
+use vrnic_tests::repository::script::{succeed, top};
 
 use super::{gather, items};
 

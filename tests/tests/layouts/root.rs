@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use vrnic_abi::pci;
 use vrnic_qemu::paths::Paths;
-use vrnic_tests::script::{run, succeed, top};
+use vrnic_tests::repository::script::{run, succeed, top};
 
 /// The folder of its libraries.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::script::{run, top};
+use vrnic_tests::repository::script::{run, top};
 
 /// Runs a step of the action with these scripts in place of the machine's programs. Returns its
 /// exit status and what it prints.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
-use vrnic_tests::script::{run, said, succeed, top};
+use vrnic_tests::repository::script::{run, said, succeed, top};
 
 use crate::plain;
 

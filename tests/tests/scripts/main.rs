@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use vrnic_tests::script::{run, said, top};
+use vrnic_tests::repository::script::{run, said, top};
 
 /// A folder in which no user can make files, not even root.
 const NO_CACHE: &str = "/proc/vrnic";

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use vrnic_tests::record::{self, Run};
-use vrnic_tests::rows::{List, Tier, with_table};
+use vrnic_tests::repository::record::{self, Run};
+use vrnic_tests::repository::rows::{List, Tier, with_table};
 
 use crate::files;
 use crate::modules::{code, declared};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Arguments;
 
-use crate::rows::List;
+use crate::repository::rows::List;
 
 /// How many times as long as in its row a suite may take, on a machine that is busy or slow, and
 /// how many times as long as the whole suite each case of it.

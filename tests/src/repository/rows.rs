@@ -104,7 +104,7 @@ impl List {
     /// # Errors
     /// If they are not as the head of the file describes them.
     pub fn read() -> Result<Self> {
-        Self::of(include_str!("../suites.toml"))
+        Self::of(include_str!("../../suites.toml"))
     }
 
     fn of(text: &str) -> Result<Self> {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::script::{run, succeed, top};
+use crate::repository::script::{run, succeed, top};
 
 /// The only action that the steps may use, and the output that it sets.
 const CACHE: &str = "actions/cache@v4";
