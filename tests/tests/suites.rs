@@ -1,54 +1,21 @@
-//! All suites of whole-system tests, as one program: a suite is a module, and a row of
-//! `tests/suites.toml`. `scripts/test NAME` runs `cargo test -p vrnic-tests --test suites -- NAME`.
+//! All suites of whole-system tests, as one program: a suite is a module in one of these folders,
+//! and a row of `tests/suites.toml`. `scripts/test NAME` runs
+//! `cargo test -p vrnic-tests --test suites -- NAME`.
+//!
+//! | module | suites |
+//! | --- | --- |
+//! | `conformance` | vrnic-verify; what objects show, and what faults and limits do |
+//! | `machine` | guests as machines: processors, memory, devices, containers, the kernel module |
+//! | `network` | connections, addresses, ports and Ethernet frames |
+//! | `programs` | programs of others, and what users of this repository run |
+//! | `tcp` | adapters whose queue pairs use TCP: iWARP, streams, iSCSI |
 #![forbid(unsafe_code)]
 
-mod addresses;
-mod apps;
-mod cm;
-mod containers;
-mod direct;
-mod events;
-mod faults;
-mod hosts;
-mod hotplug;
-mod image;
-mod injected;
-mod injected_packets;
-mod inspect;
-mod interop;
-mod iommu;
-mod iscsi;
-mod iwarp;
-mod iwarp_gateway;
-mod iwarp_more;
-mod iwarp_nfs;
-mod iwarp_numbers;
-mod iwarp_plain;
-mod iwarp_races;
-mod lab;
-mod layouts;
-mod libraries;
-mod limits;
-mod module;
-mod nvme;
-mod paging;
-mod pairing;
-mod perftest;
-mod port;
-mod ports;
-mod processes;
-mod rails;
-mod raw;
-mod readme;
-mod siw;
-mod smp;
-mod snapshot;
-mod system;
-mod toe;
-mod tools;
-mod verify;
-mod vfio;
-mod vlan;
+mod conformance;
+mod machine;
+mod network;
+mod programs;
+mod tcp;
 
 use std::process::ExitCode;
 
@@ -57,53 +24,53 @@ use vrnic_tests::harness::{self, Entry};
 /// The suites, in the order in which they run.
 const SUITES: &[Entry] = &[
     // The first one, because it compares the first connections of guests.
-    ("snapshot", snapshot::suite),
-    ("tools", tools::suite),
-    ("inspect", inspect::suite),
-    ("cm", cm::suite),
-    ("port", port::suite),
-    ("addresses", addresses::suite),
-    ("vlan", vlan::suite),
-    ("nvme", nvme::suite),
-    ("containers", containers::suite),
-    ("perftest", perftest::suite),
-    ("raw", raw::suite),
-    ("processes", processes::suite),
-    ("interop", interop::suite),
-    ("faults", faults::suite),
-    ("verify", verify::suite),
-    ("paging", paging::suite),
-    ("limits", limits::suite),
-    ("module", module::suite),
-    ("injected", injected::suite),
-    ("injected_packets", injected_packets::suite),
-    ("events", events::suite),
-    ("smp", smp::suite),
-    ("rails", rails::suite),
-    ("hotplug", hotplug::suite),
-    ("pairing", pairing::suite),
-    ("iommu", iommu::suite),
-    ("vfio", vfio::suite),
-    ("direct", direct::suite),
-    ("hosts", hosts::suite),
-    ("iwarp", iwarp::suite),
-    ("toe", toe::suite),
-    ("iscsi", iscsi::suite),
-    ("iwarp_races", iwarp_races::suite),
-    ("iwarp_numbers", iwarp_numbers::suite),
-    ("iwarp_more", iwarp_more::suite),
-    ("iwarp_gateway", iwarp_gateway::suite),
-    ("iwarp_plain", iwarp_plain::suite),
-    ("siw", siw::suite),
-    ("lab", lab::suite),
-    ("readme", readme::suite),
-    ("image", image::suite),
-    ("ports", ports::suite),
-    ("layouts", layouts::suite),
-    ("libraries", libraries::suite),
-    ("system", system::suite),
-    ("apps", apps::suite),
-    ("iwarp_nfs", iwarp_nfs::suite),
+    ("snapshot", machine::snapshot::suite),
+    ("tools", programs::tools::suite),
+    ("inspect", conformance::inspect::suite),
+    ("cm", network::cm::suite),
+    ("port", network::port::suite),
+    ("addresses", network::addresses::suite),
+    ("vlan", network::vlan::suite),
+    ("nvme", programs::nvme::suite),
+    ("containers", machine::containers::suite),
+    ("perftest", programs::perftest::suite),
+    ("raw", network::raw::suite),
+    ("processes", conformance::processes::suite),
+    ("interop", network::interop::suite),
+    ("faults", conformance::faults::suite),
+    ("verify", conformance::verify::suite),
+    ("paging", machine::paging::suite),
+    ("limits", conformance::limits::suite),
+    ("module", machine::module::suite),
+    ("injected", conformance::injected::suite),
+    ("injected_packets", conformance::injected_packets::suite),
+    ("events", machine::events::suite),
+    ("smp", machine::smp::suite),
+    ("rails", network::rails::suite),
+    ("hotplug", machine::hotplug::suite),
+    ("pairing", network::pairing::suite),
+    ("iommu", machine::iommu::suite),
+    ("vfio", machine::vfio::suite),
+    ("direct", machine::direct::suite),
+    ("hosts", network::hosts::suite),
+    ("iwarp", tcp::iwarp::suite),
+    ("toe", tcp::toe::suite),
+    ("iscsi", tcp::iscsi::suite),
+    ("iwarp_races", tcp::iwarp_races::suite),
+    ("iwarp_numbers", tcp::iwarp_numbers::suite),
+    ("iwarp_more", tcp::iwarp_more::suite),
+    ("iwarp_gateway", tcp::iwarp_gateway::suite),
+    ("iwarp_plain", tcp::iwarp_plain::suite),
+    ("siw", tcp::siw::suite),
+    ("lab", programs::lab::suite),
+    ("readme", programs::readme::suite),
+    ("image", programs::image::suite),
+    ("ports", programs::ports::suite),
+    ("layouts", programs::layouts::suite),
+    ("libraries", programs::libraries::suite),
+    ("system", programs::system::suite),
+    ("apps", programs::apps::suite),
+    ("iwarp_nfs", tcp::iwarp_nfs::suite),
 ];
 
 fn main() -> ExitCode {

@@ -42,7 +42,6 @@ const FULL_FOLDERS: &[(&str, usize)] = &[
     ("driver/verbs", 31),
     ("provider/src/ffi", 35),
     ("qemu/src", 41),
-    ("tests/tests", 42),
 ];
 
 /// Crates that still have public types of one name, with the number of such names.

@@ -18,6 +18,12 @@ const COMMITS: u32 = 300;
 /// The same in days, for a clone that does not know the commit.
 const DAYS: i64 = 21;
 
+/// Returns true for the file of a folder with suites, which declares a module for each of them.
+pub(crate) fn is_folder(file: &Path) -> bool {
+    let folder = file.parent().and_then(Path::parent);
+    file.ends_with("mod.rs") && folder == Path::new(PROGRAM).parent()
+}
+
 /// Returns what is said wrongly of suites.
 pub(crate) fn check() -> Vec<String> {
     let list = match List::read() {
@@ -26,7 +32,10 @@ pub(crate) fn check() -> Vec<String> {
     };
     let rows: BTreeSet<_> = list.suites.iter().map(|row| row.name.clone()).collect();
     let program = files::text(Path::new(PROGRAM));
-    let mut wrong = compare(&rows, &modules(&program), "a module of tests/tests/suites.rs");
+    let folders = modules(&program);
+    let folders = folders.iter().map(|name| format!("tests/tests/{name}/mod.rs"));
+    let suites = folders.flat_map(|file| modules(&files::text(Path::new(&file)))).collect();
+    let mut wrong = compare(&rows, &suites, "a module in a folder of tests/tests");
     wrong.extend(compare(&rows, &entries(&program), "in the table of tests/tests/suites.rs"));
     let page = files::text(Path::new("docs/testing.md"));
     if with_table(&page, &list.table()).ok().as_ref() != Some(&page) {

@@ -10,11 +10,11 @@
 //! | [`interface`] | the sizes, offsets and functions of a release |
 //! | [`root`] | a distribution's root, with the plugin and the device in it |
 
-#[path = "../../../provider/build/headers.rs"]
+#[path = "../../../../provider/build/headers.rs"]
 mod gather;
 mod headers;
 mod interface;
-#[path = "../../../provider/build/items.rs"]
+#[path = "../../../../provider/build/items.rs"]
 mod items;
 mod root;
 
