@@ -10,8 +10,8 @@ use nix::sys::signal::Signal;
 
 use crate::adapter::{Adapter, Transport};
 use crate::console::tail;
-use crate::paths::Paths;
-use crate::process::Killed;
+use crate::machine::paths::Paths;
+use crate::machine::process::Killed;
 
 /// A daemon with a function for each adapter of the guests. It is ended on drop.
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::accel::Accel;
 use crate::daemon::Daemon;
 use crate::guest::Guest;
+use crate::machine::accel::Accel;
+use crate::machine::rundir::RunDir;
 use crate::pair::{Booted, GUESTS_MAX, Options, boot};
-use crate::rundir::RunDir;
 
 /// The guests and their daemon. Everything ends when this is dropped.
 #[derive(Debug)]

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use crate::accel::Accel;
 use crate::agent::Agent;
 use crate::console::{self, tail};
+use crate::machine::accel::Accel;
+use crate::machine::paths::Paths;
+use crate::machine::process::Killed;
+use crate::machine::progress::step;
 #[cfg(doc)]
 use crate::memory::PLUGGED_MEMORY;
-use crate::paths::Paths;
-use crate::process::Killed;
-use crate::progress::step;
 use crate::qmp;
 use crate::restore::{self, Unfit};
-use crate::root::Root;
+use crate::roots::root::Root;
 use crate::setup::Setup;
 
 /// Maximum number of starts of a guest whose kernel panics while it boots under TCG. On a busy

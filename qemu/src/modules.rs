@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::guest::Guest;
-use crate::paths::Paths;
+use crate::machine::paths::Paths;
 
 /// Time limit for loading a module.
 const TIME: Duration = Duration::from_secs(60);

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use crate::adapter::{Adapter, Transport, guest_name};
-use crate::disk::Disk;
 #[cfg(doc)]
 use crate::guest::Guest;
 use crate::iommu::Iommu;
 use crate::memory::MemoryDevice;
+use crate::roots::disk::Disk;
 #[cfg(doc)]
-use crate::overlay::TREE;
-use crate::root::Root;
+use crate::roots::overlay::TREE;
+use crate::roots::root::Root;
+#[cfg(doc)]
+use crate::roots::system::KIT;
 use crate::setup::Setup;
-#[cfg(doc)]
-use crate::system::KIT;
 
 /// Maximum number of guests.
 pub const GUESTS_MAX: u8 = 16;

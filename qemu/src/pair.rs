@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use parking_lot::Mutex;
 
-use crate::accel::Accel;
 use crate::adapter::{Adapter, Transport, guest_name};
-use crate::clock::Clock;
 use crate::daemon::{Daemon, Launch};
 use crate::guest::Guest;
-use crate::hosts;
+use crate::machine::accel::Accel;
+use crate::machine::clock::Clock;
+use crate::machine::paths::Paths;
+use crate::machine::progress::step;
+use crate::machine::rundir::RunDir;
 use crate::modules::LOAD_RDMA;
 pub use crate::options::{GUESTS_MAX, Host, Options};
-#[cfg(doc)]
-use crate::overlay::TREE;
-use crate::overlay::{Contents, write_contents, write_initramfs};
-use crate::paths::Paths;
-use crate::progress::step;
 use crate::restore::Unfit;
-use crate::root::Root;
-use crate::rundir::RunDir;
+use crate::roots::hosts;
+#[cfg(doc)]
+use crate::roots::overlay::TREE;
+use crate::roots::overlay::{Contents, write_contents, write_initramfs};
+use crate::roots::root::Root;
+#[cfg(doc)]
+use crate::roots::system::KIT;
+use crate::roots::system::System;
 use crate::setup::Setup;
 use crate::snapshot;
-#[cfg(doc)]
-use crate::system::KIT;
-use crate::system::System;
 
 /// Number of guests that boot at the same time. If there were more, each would boot too slowly
 /// under TCG.

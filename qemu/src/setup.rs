@@ -9,7 +9,7 @@ use crate::adapter::Adapter;
 use crate::console::tail;
 use crate::iommu::Iommu;
 use crate::memory::{MemoryDevice, PLUGGED_MEMORY};
-use crate::root::{BootLine, Root};
+use crate::roots::root::{BootLine, Root};
 
 /// The name by which a guest mounts [`Setup::share`].
 pub const SHARE: &str = "share";

@@ -7,7 +7,7 @@ use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, load_module_with, ready};
-use vrnic_qemu::perftest;
+use vrnic_qemu::traffic::perftest;
 
 /// Time limit of a command that only reads something.
 pub const SHORT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -26,9 +26,9 @@ use anyhow::{Context, Result, bail};
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::machine::paths::Paths;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_qemu::paths::Paths;
 
 use report::BEGINNING;
 use selection::{Limits, Selection};

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::machine::progress::step;
 use vrnic_qemu::pair::Pair;
-use vrnic_qemu::perftest::{Case, Figure, TIMEOUT};
-use vrnic_qemu::progress::step;
+use vrnic_qemu::traffic::perftest::{Case, Figure, TIMEOUT};
 
 use crate::host;
 use crate::plan::{Device, LATENCY_BYTES, Operation, Test};

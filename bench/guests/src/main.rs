@@ -37,8 +37,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Parser;
 use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::machine::progress::step;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_qemu::progress::step;
 
 use crate::guests::{Deadline, Effort};
 use crate::machine::Machine;

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use vrnic_figures::Figure;
-use vrnic_qemu::process::Killed;
+use vrnic_qemu::machine::process::Killed;
 
 /// Results of the harness.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use vrnic_qemu::perftest::Case;
+use vrnic_qemu::traffic::perftest::Case;
 
 /// Bytes in perftest's MB.
 pub(crate) const MIB: f64 = (1 << 20) as f64;

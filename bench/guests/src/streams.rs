@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
+use vrnic_qemu::machine::progress::step;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_qemu::progress::step;
 
 use crate::machine::Machine;
 

@@ -14,8 +14,8 @@ use std::thread;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
-use vrnic_qemu::archive::unpacked;
 use vrnic_qemu::protocol::{Event, Request, receive, send};
+use vrnic_qemu::roots::archive::unpacked;
 
 /// The port that QEMU offers (see `guest.rs` of the harness). udev creates this name, or `init.sh`
 /// if there is no udev.

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, value_parser};
-use vrnic_qemu::accel::Accel;
 use vrnic_qemu::adapter::{Transport, guest_name, parse_transport};
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::mesh::run_mesh;
+use vrnic_qemu::machine::accel::Accel;
+use vrnic_qemu::machine::paths::Paths;
+use vrnic_qemu::machine::progress::step;
+use vrnic_qemu::machine::room;
+use vrnic_qemu::machine::terminal::attach;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
-use vrnic_qemu::paths::Paths;
-use vrnic_qemu::perftest::{Case, IWARP_SET, SET, first_of_each_tool, run_set, summary};
-use vrnic_qemu::progress::step;
-use vrnic_qemu::room;
-use vrnic_qemu::terminal::attach;
+use vrnic_qemu::traffic::mesh::run_mesh;
+use vrnic_qemu::traffic::perftest::{Case, IWARP_SET, SET, first_of_each_tool, run_set, summary};
 
 const MOST_USED: &str = "\
 Most used:
@@ -198,7 +198,7 @@ fn table(pair: &Pair, args: &Args) -> Result<ExitCode> {
     );
     println!("\n{}", summary(&outcomes));
     if args.p2p.is_some() {
-        println!("{}", vrnic_qemu::transfers::table(pair)?);
+        println!("{}", vrnic_qemu::traffic::transfers::table(pair)?);
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
     println!("{} passed, {failed} failed", outcomes.len() - failed);

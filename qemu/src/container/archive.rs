@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::container::config::{Config, PROCESSOR};
 use crate::container::layer;
-use crate::process::Killed;
+use crate::machine::process::Killed;
 
 /// Maximum length of a JSON file of an archive.
 const JSON_MAX: u64 = 16 << 20;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::command::Command;
 use crate::container::Container;
 use crate::container::inside::inside;
-use crate::overlay::TREE;
+use crate::roots::overlay::TREE;
 
 /// The shell that runs commands that are text.
 const SHELL: &str = "/bin/sh";

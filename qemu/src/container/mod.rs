@@ -32,9 +32,9 @@ use anyhow::{Context, Result, ensure};
 use crate::container::config::Config;
 use crate::container::users::User;
 use crate::container::verbs::Verbs;
-use crate::hosts::SCRIPT;
-use crate::overlay::TREE;
-use crate::rundir::RunDir;
+use crate::machine::rundir::RunDir;
+use crate::roots::hosts::SCRIPT;
+use crate::roots::overlay::TREE;
 use crate::setup::SHARE;
 
 /// The path in the guests at which the root is mounted.

@@ -9,7 +9,7 @@ use vrnic_layouts::{LAYOUTS, Layout};
 
 use crate::container::inside::inside;
 use crate::container::{PLUGIN, ROOT};
-use crate::overlay::PLUGIN_FOLDERS;
+use crate::roots::overlay::PLUGIN_FOLDERS;
 
 /// Folders in which distributions have their libraries.
 pub(crate) const FOLDERS: [&str; 6] = [

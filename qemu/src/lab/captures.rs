@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::fleet::Fleet;
 use crate::lab::artifacts::make_folder_of;
-use crate::process::Killed;
+use crate::machine::process::Killed;
 
 /// Time in which a capture must begin, and in which it must end.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,8 +16,8 @@ use crate::guest::Guest;
 use crate::lab::lines::{Lines, Tail};
 use crate::lab::results::{End, Ran, Results};
 use crate::lab::script::{Place, script};
-use crate::progress::step;
-use crate::signals::noted;
+use crate::machine::progress::step;
+use crate::machine::signals::noted;
 
 /// Exit status of a command that was ended because of its time limit. `timeout` uses the same.
 pub const TIMED_OUT: i32 = 124;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::signals;
+use crate::machine::signals;
 
 /// How a command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::command::{Command, quoted};
 use crate::container::Container;
 use crate::fleet::Fleet;
 use crate::guest::Guest;
-use crate::overlay::TREE;
+use crate::roots::overlay::TREE;
 
 /// Folder of the guests for files that are kept.
 pub const OUTPUT: &str = "/output";

@@ -1,7 +1,7 @@
 //! The results as a table in Markdown, for the page of a job.
 
-use crate::clock::sentence;
 use crate::lab::results::{End, Results};
+use crate::machine::clock::sentence;
 
 /// Maximum number of characters of a command.
 const COMMAND: usize = 80;

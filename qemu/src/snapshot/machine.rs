@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::accel::Accel;
+use crate::machine::accel::Accel;
+use crate::machine::paths::Paths;
 use crate::modules::LOAD_RDMA;
-use crate::overlay::start_bytes;
-use crate::paths::Paths;
+use crate::roots::overlay::start_bytes;
 use crate::setup::Setup;
 
 /// Returns the name of the file of the snapshot that is made of this guest.
@@ -55,7 +55,7 @@ mod tests {
     use super::super::template;
     use super::*;
     use crate::options::Options;
-    use crate::root::Root;
+    use crate::roots::root::Root;
 
     #[test]
     fn the_name_is_that_of_the_machine_and_not_of_the_guest() -> Result<()> {

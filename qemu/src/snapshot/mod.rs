@@ -8,7 +8,7 @@
 //! started; see [`crate::restore`].
 //!
 //! The container image of `scripts/image` has a snapshot that is packed. It was made on another
-//! machine, so it is used only if the clock of its guest is right here ([`crate::tsc`]).
+//! machine, so it is used only if the clock of its guest is right here ([`crate::machine::tsc`]).
 
 mod machine;
 
@@ -21,18 +21,18 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Error, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::accel::Accel;
 use crate::guest::Guest;
+use crate::machine::accel::Accel;
+use crate::machine::paths::Paths;
+use crate::machine::progress::step;
+use crate::machine::rundir::RunDir;
+use crate::machine::tsc;
 use crate::modules::LOAD_RDMA;
-use crate::overlay::write_start;
-use crate::paths::Paths;
-use crate::progress::step;
 use crate::qmp::Qmp;
 use crate::restore::migrate;
-use crate::root::Root;
-use crate::rundir::RunDir;
+use crate::roots::overlay::write_start;
+use crate::roots::root::Root;
 use crate::setup::Setup;
-use crate::tsc;
 
 /// Maximum number of snapshots that are kept. Each takes 0.4 GB. All suites together use nine.
 const MAX_SNAPSHOTS: usize = 10;

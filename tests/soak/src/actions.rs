@@ -4,14 +4,14 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use vrnic_qemu::accel::Accel;
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::daemon::Daemon;
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::machine::accel::Accel;
+use vrnic_qemu::machine::paths::Paths;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{load_module, ready};
-use vrnic_qemu::paths::Paths;
-use vrnic_qemu::perftest::{self, SET};
+use vrnic_qemu::traffic::perftest::{self, SET};
 use vrnic_tests::commands::{
     COUNTERS, LONG_TIMEOUT, PCI, PINGPONG, SHORT_TIMEOUT, connect, counter, netdev_up, recovers,
     registration, reload, said, serve, settles, stop,

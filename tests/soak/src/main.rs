@@ -27,9 +27,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use clap::Parser;
 use vrnic_qemu::adapter::guest_name;
+use vrnic_qemu::machine::paths::Paths;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_qemu::paths::Paths;
 use vrnic_tests::places;
 
 use actions::plug;

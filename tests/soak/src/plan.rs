@@ -3,7 +3,7 @@
 use std::fmt;
 
 use fastrand::Rng;
-use vrnic_qemu::perftest::SET;
+use vrnic_qemu::traffic::perftest::SET;
 
 /// Number of guests. The first half belongs to the first daemon.
 pub(crate) const GUESTS: usize = 4;

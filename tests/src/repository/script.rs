@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use vrnic_qemu::paths::Paths;
-use vrnic_qemu::perftest::with_sound_clocks;
+use vrnic_qemu::machine::paths::Paths;
+use vrnic_qemu::traffic::perftest::with_sound_clocks;
 
 /// Returns the folder of the repository.
 pub fn top() -> Result<PathBuf> {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module, ready};
-use vrnic_qemu::perftest::Case as Run;
+use vrnic_qemu::traffic::perftest::Case as Run;
 use vrnic_tests::commands::{
     LONG_TIMEOUT, PCI, SHORT_TIMEOUT, counter, hears_fatal, link_is, recovers, registration,
     reload, said, serve, settles, stop, stop_all, transfer, watch, works,

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::machine::paths::Paths;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_qemu::paths::Paths;
 use vrnic_tests::commands::{SHORT_TIMEOUT, works};
 use vrnic_tests::harness::{Case, Suite};
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_qemu::perftest::{Case as Run, Figure, SET};
+use vrnic_qemu::traffic::perftest::{Case as Run, Figure, SET};
 use vrnic_tests::harness::{Case, Suite};
 
 /// Returns the suite.

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
-use vrnic_qemu::accel::Accel;
 use vrnic_qemu::agent::Agent;
-use vrnic_qemu::hosts;
-use vrnic_qemu::overlay::{Contents, write_initramfs};
-use vrnic_qemu::paths::Paths;
-use vrnic_qemu::perftest::with_sound_clocks;
-use vrnic_qemu::process::Killed;
+use vrnic_qemu::machine::accel::Accel;
+use vrnic_qemu::machine::paths::Paths;
+use vrnic_qemu::machine::process::Killed;
+use vrnic_qemu::roots::hosts;
+use vrnic_qemu::roots::overlay::{Contents, write_initramfs};
+use vrnic_qemu::traffic::perftest::with_sound_clocks;
 use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::repository::script::{self, archive, base_root, run, said, succeed, top};
 

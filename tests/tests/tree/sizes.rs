@@ -41,7 +41,6 @@ const FULL_FOLDERS: &[(&str, usize)] = &[
     ("driver/tests/kclient", 22),
     ("driver/verbs", 31),
     ("provider/src/ffi", 35),
-    ("qemu/src", 41),
 ];
 
 /// Crates that still have public types of one name, with the number of such names.

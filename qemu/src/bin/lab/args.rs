@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum, value_parser};
 use regex::Regex;
 use vrnic_qemu::adapter::{Transport, parse_transport};
 use vrnic_qemu::pair::GUESTS_MAX;
-use vrnic_qemu::stock;
+use vrnic_qemu::roots::stock;
 
 /// Maximum of --timeout, a year.
 const TIMEOUT_MAX: u64 = 31_536_000;

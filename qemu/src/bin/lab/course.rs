@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use vrnic_qemu::clock::sentence;
 use vrnic_qemu::fleet::Fleet;
 use vrnic_qemu::lab::artifacts::{collect, make_folder_of};
 use vrnic_qemu::lab::captures::Captures;
@@ -15,10 +14,11 @@ use vrnic_qemu::lab::results::{Kernel, Results};
 use vrnic_qemu::lab::scenario::{Scenario, drive};
 use vrnic_qemu::lab::script::{SHELL_FILE, shell};
 use vrnic_qemu::lab::{junit, summary};
-use vrnic_qemu::progress::step;
-use vrnic_qemu::signals::{self, Deferral};
-use vrnic_qemu::terminal::attach;
-use vrnic_qemu::timing::Timing;
+use vrnic_qemu::machine::clock::sentence;
+use vrnic_qemu::machine::progress::step;
+use vrnic_qemu::machine::signals::{self, Deferral};
+use vrnic_qemu::machine::terminal::attach;
+use vrnic_qemu::traffic::timing::Timing;
 
 use crate::args::Args;
 

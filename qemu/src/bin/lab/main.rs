@@ -18,9 +18,9 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use vrnic_qemu::fleet::Fleet;
-use vrnic_qemu::progress::step;
-use vrnic_qemu::signals;
-use vrnic_qemu::terminal::attach;
+use vrnic_qemu::machine::progress::step;
+use vrnic_qemu::machine::signals;
+use vrnic_qemu::machine::terminal::attach;
 
 use crate::args::Args;
 use crate::course::{Steps, Work};

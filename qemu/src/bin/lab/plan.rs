@@ -5,22 +5,22 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use vrnic_qemu::accel::Accel;
 use vrnic_qemu::adapter::names;
 use vrnic_qemu::command::Command;
 use vrnic_qemu::container::{self, Container, PLUGIN, check};
-use vrnic_qemu::disk::{Disk, Start};
-use vrnic_qemu::kernel;
 use vrnic_qemu::lab::bundled;
 use vrnic_qemu::lab::job::Job;
 use vrnic_qemu::lab::scenario::{Scenario, text};
 use vrnic_qemu::lab::script::Place;
+use vrnic_qemu::machine::accel::Accel;
+use vrnic_qemu::machine::paths::Paths;
+use vrnic_qemu::machine::progress::step;
+use vrnic_qemu::machine::room;
 use vrnic_qemu::pair::Options;
-use vrnic_qemu::paths::Paths;
-use vrnic_qemu::progress::step;
-use vrnic_qemu::room;
+use vrnic_qemu::roots::disk::{Disk, Start};
+use vrnic_qemu::roots::kernel;
+use vrnic_qemu::roots::stock::{self, Stock};
 use vrnic_qemu::setup::SHARE;
-use vrnic_qemu::stock::{self, Stock};
 
 use crate::args::Args;
 

@@ -12,7 +12,7 @@ use super::{Phase, Scenario};
 use crate::fleet::Fleet;
 use crate::lab::counters::Counters;
 use crate::lab::results::Check;
-use crate::progress::step;
+use crate::machine::progress::step;
 
 /// Number of packets that guest a must have sent before the first phase begins.
 const PACKETS: u64 = 100;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_qemu::transfers::allocated;
+use vrnic_qemu::traffic::transfers::allocated;
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, counter, said, settles, works};
 use vrnic_tests::object_counts::ObjectCounts;
 

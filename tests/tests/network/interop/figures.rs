@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::Pair;
-use vrnic_qemu::perftest::{Case as Run, between, case, with_sound_clocks};
+use vrnic_qemu::traffic::perftest::{Case as Run, between, case, with_sound_clocks};
 use vrnic_tests::harness::Case;
 
 use super::both_ways;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use vrnic_qemu::paths::Paths;
+use vrnic_qemu::machine::paths::Paths;
 use vrnic_tests::repository::script::{said, succeed, top, with_figures};
 
 use super::lab;

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use vrnic_qemu::paths::Paths;
+use vrnic_qemu::machine::paths::Paths;
 use vrnic_tests::repository::script::said;
 
 use super::{command, lab};

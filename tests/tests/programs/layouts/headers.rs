@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use vrnic_layouts::{BUILT_OPS, LAYOUTS, Layout};
-use vrnic_qemu::paths::Paths;
+use vrnic_qemu::machine::paths::Paths;
 use vrnic_tests::repository::script::succeed;
 
 use super::interface::Interface;

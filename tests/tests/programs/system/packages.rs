@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
-use vrnic_qemu::system::KIT;
+use vrnic_qemu::roots::system::KIT;
 use vrnic_tests::commands::{SHORT_TIMEOUT, said, works};
 
 /// Time limit of apt. Under TCG even depmod takes minutes: it unpacks each module of the kernel.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 
-use crate::disk::contents::DiskContents;
+use crate::roots::disk::contents::DiskContents;
 
 /// Size of a sector.
 const SECTOR: u64 = 512;

@@ -12,7 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use crate::signals;
+use crate::machine::signals;
 
 /// The folders to remove when a signal ends the process.
 static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());

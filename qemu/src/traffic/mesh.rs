@@ -7,9 +7,9 @@ use anyhow::Context;
 
 use crate::adapter::Transport;
 use crate::guest::Guest;
+use crate::machine::progress::step;
 use crate::pair::Pair;
-use crate::perftest::{Case, Outcome, PING, TIMEOUT, between, case, with_sound_clocks};
-use crate::progress::step;
+use crate::traffic::perftest::{Case, Outcome, PING, TIMEOUT, between, case, with_sound_clocks};
 
 /// The run of perftest.
 const WRITE: Case = case("ib_write_bw", "-s 65536 -n 50");

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::disk::contents::{DiskContents, Raw};
-use crate::disk::nbd::Nbd;
-use crate::paths::Paths;
+use crate::machine::paths::Paths;
+use crate::roots::disk::contents::{DiskContents, Raw};
+use crate::roots::disk::nbd::Nbd;
 
 /// Formats that QEMU knows, too, but in which nobody has started a guest here: how their files
 /// begin, and their names.

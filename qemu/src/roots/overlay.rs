@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use cpio::newc::{self, ModeFileType};
 
-use crate::hosts;
-use crate::paths::Paths;
+use crate::machine::paths::Paths;
+use crate::roots::hosts;
 
 /// Starts the guest: file systems, modules of the console, the agent, a shell on the second serial
 /// line.

@@ -8,8 +8,8 @@ use anyhow::Context;
 
 use crate::agent::{Output, Running};
 use crate::guest::Guest;
+use crate::machine::progress::step;
 use crate::pair::Pair;
-use crate::progress::step;
 
 /// Time limit of a test. Under TCG on two cores, the longest test takes half of it.
 pub const TIMEOUT: Duration = Duration::from_secs(120);

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
-use crate::progress;
+use crate::machine::progress;
 
 /// What must be done before a signal ends the process.
 static LAST: Mutex<Option<Last>> = Mutex::new(None);

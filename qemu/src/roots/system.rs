@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 
 use crate::adapter::Adapter;
-use crate::paths::Paths;
+use crate::machine::paths::Paths;
 
 /// The path at which these guests mount the read-only disk.
 pub const KIT: &str = "/run/kit";

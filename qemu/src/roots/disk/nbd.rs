@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::console::tail;
-use crate::disk::contents::DiskContents;
-use crate::paths::Paths;
-use crate::process::Killed;
+use crate::machine::paths::Paths;
+use crate::machine::process::Killed;
+use crate::machine::rundir::RunDir;
 use crate::qmp;
-use crate::rundir::RunDir;
+use crate::roots::disk::contents::DiskContents;
 
 /// Time limit for QEMU to open an image. It allows for a loaded machine.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::adapter::{Adapter, RAILS};
-use crate::disk::{Disk, Line};
-use crate::paths::Paths;
-use crate::system::System;
+use crate::machine::paths::Paths;
+use crate::roots::disk::{Disk, Line};
+use crate::roots::system::System;
 
 /// The root of a guest.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::kernel::Module;
+use crate::roots::kernel::Module;
 
 /// Folder of the guests for modules.
 const FOLDER: &str = "/vrnic";
@@ -220,7 +220,7 @@ mod tests {
         let file = |name: &str| -> Result<PathBuf> {
             let path = folder.path().join(format!("{name}.ko"));
             let fields = format!("depends=\0name={name}\0vermagic=7.3.4 SMP\0");
-            fs::write(&path, crate::kernel::tests::module(fields.as_bytes()))?;
+            fs::write(&path, crate::roots::kernel::tests::module(fields.as_bytes()))?;
             Ok(path)
         };
         let mut plan = Plan::default();

@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::adapter::{Adapter, RAILS};
-use crate::disk::image::Format;
-use crate::disk::table::{FileSystem, Kind, Volume};
-use crate::overlay::PLUGIN_FOLDERS;
-use crate::paths::Paths;
+use crate::machine::paths::Paths;
+use crate::roots::disk::image::Format;
+use crate::roots::disk::table::{FileSystem, Kind, Volume};
+use crate::roots::overlay::PLUGIN_FOLDERS;
 
 /// The path in the initramfs of the script that starts the disk's system.
 const SCRIPT: &str = "/vrnic/disk";

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 
-use crate::paths::Paths;
-use crate::process::Killed;
-use crate::progress::step;
+use crate::machine::paths::Paths;
+use crate::machine::process::Killed;
+use crate::machine::progress::step;
 
 /// Time limit for the first message of the guest. A real KVM needs a tenth of it.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -58,7 +58,7 @@ fn absent(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::Overlay;
+    use crate::roots::overlay::Overlay;
 
     #[test]
     fn an_archive_is_unpacked_over_what_exists() -> io::Result<()> {
