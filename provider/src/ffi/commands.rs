@@ -15,8 +15,8 @@ use vrnic_abi::uverbs::{
 use vrnic_queues::policy::PayloadPolicy;
 
 use super::bindings as c;
-use super::functions::{self, CreateCq};
-use super::{check, environment};
+use super::libibverbs::functions::{self, CreateCq};
+use super::{check, libibverbs::environment};
 
 /// The environment variable that makes payloads as long as another version's payloads.
 const VARIABLE: &CStr = c"VRNIC_PAYLOADS";

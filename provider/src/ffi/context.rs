@@ -19,8 +19,8 @@ use vrnic_queues::mapping::Mapping;
 use vrnic_queues::policy::{SqPolicy, VectorPolicy};
 
 use super::bindings as c;
-use super::environment::{policy, warn};
-use super::functions::{AnyContext, AnyOps, layout};
+use super::libibverbs::environment::{policy, warn};
+use super::libibverbs::functions::{AnyContext, AnyOps, layout};
 use super::object::Object;
 use super::{check, pointer, status};
 

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Completion queues: creation and destruction.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `poll` | polling |
+//! | [`extended`], `polling` | the extended interface |
+
+pub(crate) mod extended;
+pub(crate) mod poll;
+mod polling;
 
 use std::ffi::c_int;
 use std::ptr;
@@ -18,8 +27,8 @@ use super::bindings as c;
 use super::commands::{self, CqArgs};
 use super::context::Context;
 use super::object::Object;
-use super::polling::Polling;
 use super::{check, pd, pointer, status};
+use polling::Polling;
 
 /// A completion queue. libibverbs' part is the extended struct, which starts with `ibv_cq`.
 type Cq = Object<c::verbs_cq, Own>;

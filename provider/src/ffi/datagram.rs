@@ -7,7 +7,7 @@ use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::ah;
 use super::bindings as c;
-use super::request::{check_flags, inline_pieces, plain_header, segments};
+use super::requests::request::{check_flags, inline_pieces, plain_header, segments};
 
 /// Posts requests up to the end of the list; on an error `next` is the request that was refused.
 ///

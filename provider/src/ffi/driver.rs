@@ -8,12 +8,12 @@ use vrnic_abi as abi;
 use vrnic_layouts::LAYOUTS;
 
 use super::bindings as c;
-use super::environment::warn;
-use super::library::{Library, SYSTEM};
+use super::libibverbs::environment::warn;
+use super::libibverbs::library::{Library, SYSTEM};
 use super::object::Object;
 use super::{
-    ah, commands, context, cq, cq_ex, dm, flow, functions, ioctl, mr, mw, pd, pointer, poll, post,
-    qp, qp_create, srq, wq, xrc,
+    ah, commands, context, cq, cq::extended, cq::poll, flow, ioctl, libibverbs::functions,
+    memory::dm, memory::mr, memory::mw, pd, pointer, post, qp, qp_create, srq, wq, xrc,
 };
 
 type Device = Object<c::verbs_device, ()>;
@@ -116,7 +116,7 @@ fn context_ops() -> c::verbs_context_ops {
         close_xrcd: Some(xrc::close_domain),
         create_ah: Some(ah::create),
         create_cq: Some(cq::create),
-        create_cq_ex: Some(cq_ex::create),
+        create_cq_ex: Some(extended::create),
         create_flow: Some(flow::create),
         create_qp: Some(qp_create::create),
         create_qp_ex: Some(qp_create::create_ex),

@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Direct verbs: functions that programs call without libibverbs (`vrnicdv.h`, docs/vrnicdv.md).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `range` | address ranges of direct transfers |
+//! | `awaits` | AWAIT and marks |
+//! | `stream` | TCP streams |
+//! | `connection` | the states of TCP connections |
+//! | `handover` | direct verbs of queues that another poster uses |
+
+mod awaits;
+mod connection;
+mod handover;
+mod range;
+mod stream;
 
 use std::ffi::{c_int, c_void};
 
@@ -13,8 +27,11 @@ use vrnicdv::{Command, CqAttr, CqFlags, CqState, QpAttr, QpFlags, TagForm};
 
 use super::bindings as c;
 use super::commands::NewRegion;
-use super::cq_ex::CqSettings;
-use super::{cq, cq_ex, driver, mr, mw, pointer, qp, qp_create, request, status};
+use super::cq::extended::CqSettings;
+use super::{
+    cq, cq::extended, driver, memory::mr, memory::mw, pointer, qp, qp_create, requests::request,
+    status,
+};
 
 /// The header has the structs and the numbers of the Rust crate, which takes the numbers from abi.
 const _: () = {
@@ -174,7 +191,7 @@ unsafe fn create_cq(
     // SAFETY: the caller passes a live context and attributes whose objects are live. The rest of
     // what ibv_create_cq_ex does is in `verbs_init_cq`.
     unsafe {
-        let cq = cq_ex::try_create(context, init_attr, settings)?;
+        let cq = extended::try_create(context, init_attr, settings)?;
         c::verbs_init_cq(cq.cast(), context, init_attr.channel, init_attr.cq_context);
         let vector = cq::whole(cq.cast()).ok_or(Errno::IO)?.vector;
         (&raw mut (*attr).comp_vector).write(vector);

@@ -6,20 +6,16 @@
 //! | `bindings` | libibverbs' private interface, generated from its source |
 //! | [`object`] | C objects followed by the plugin's own data |
 //! | [`commands`] | the calls into the kernel, with typed payloads |
-//! | [`environment`] | settings by variables of the environment, and warnings |
-//! | [`library`] | the libibverbs that has loaded the plugin |
-//! | [`functions`] | its functions and its layout |
+//! | `libibverbs` | the library that has loaded the plugin |
 //! | [`driver`] | registration, devices, the table of operations |
-//! | [`context`], [`pd`], [`mr`], [`mw`], [`dm`] | the operations on these objects |
+//! | [`context`], [`pd`], `memory` | the operations on these objects |
 //! | [`ah`], [`cq`], [`srq`], [`qp`], [`qp_create`] | the operations on these objects |
-//! | [`cq_ex`], [`polling`] | the extended interface of completion queues |
 //! | [`xrc`] | XRC domains, targets and sends |
-//! | [`request`] | the parts of work requests, translated |
+//! | `requests` | work requests, translated |
 //! | [`flow`], [`wq`] | flows of queue pairs of raw packets; work queues, over which they spread frames |
-//! | [`post`], [`datagram`], [`raw`], [`poll`] | the data path |
-//! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
-//! | [`dv`], [`dv_range`], [`dv_await`], [`dv_stream`], [`dv_connection`] | direct verbs (`vrnicdv.h`) |
-//! | [`dv_handover`] | direct verbs of queues that another poster uses |
+//! | [`post`], [`datagram`] | the data path |
+//! | [`wr`] | the newer interface for posting |
+//! | [`dv`] | direct verbs (`vrnicdv.h`) |
 //! | [`ioctl`] | calls into the kernel that libibverbs does not make |
 //!
 //! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
@@ -28,36 +24,22 @@
 //! open until `verbs_uninit_context`.
 
 mod ah;
-mod builder;
 mod commands;
 mod context;
 mod cq;
-mod cq_ex;
 mod datagram;
-mod dm;
 mod driver;
 mod dv;
-mod dv_await;
-mod dv_connection;
-mod dv_handover;
-mod dv_range;
-mod dv_stream;
-mod environment;
 mod flow;
-mod functions;
 mod ioctl;
-mod library;
-mod mr;
-mod mw;
+mod libibverbs;
+mod memory;
 mod object;
 mod pd;
-mod poll;
-mod polling;
 mod post;
 mod qp;
 mod qp_create;
-mod raw;
-mod request;
+mod requests;
 mod srq;
 mod wq;
 mod wr;

@@ -10,10 +10,10 @@ use vrnic_queues::qp::{QueuePair, SendBatch};
 use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::bindings as c;
-use super::request::{
+use super::requests::request::{
     MESSAGES, answer, check_flags, inline_pieces, segments, send_flags, translate,
 };
-use super::{datagram, mw, qp, raw, status, xrc};
+use super::{datagram, memory::mw, qp, requests::raw, status, xrc};
 
 /// `post_send`.
 pub(super) unsafe extern "C" fn post_send(

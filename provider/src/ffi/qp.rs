@@ -7,8 +7,8 @@ use vrnic_abi::qp::State;
 use vrnic_queues::qp::QueuePair;
 
 use super::bindings as c;
-use super::builder::Builder;
 use super::object::Object;
+use super::requests::builder::Builder;
 use super::{check, status};
 
 /// A queue pair. libibverbs' part is the extended struct, which starts with `ibv_qp`.

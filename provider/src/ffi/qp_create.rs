@@ -10,9 +10,9 @@ use vrnic_queues::policy::SqPolicy;
 use vrnic_queues::qp::{QpParts, QueuePair};
 
 use super::bindings as c;
-use super::builder::Builder;
 use super::context::Context;
 use super::qp::{self, Own, Qp};
+use super::requests::builder::Builder;
 use super::{commands, cq, pd, pointer, srq, wq, wr, xrc};
 
 /// `create_qp`.

@@ -15,7 +15,7 @@ use vrnic_queues::srq::SharedRecvQueue;
 use super::bindings as c;
 use super::context::Context;
 use super::object::Object;
-use super::request::{answer, segments};
+use super::requests::request::{answer, segments};
 use super::{check, commands, cq, pd, pointer, status};
 
 /// A shared receive queue. The queue pairs that take from it share the plugin's part. libibverbs'

@@ -17,11 +17,11 @@ use vrnic_queues::qp::{QpParts, QueuePair};
 use vrnic_queues::source::Source;
 
 use super::bindings as c;
-use super::builder::Builder;
 use super::context::Context;
 use super::object::Object;
 use super::qp::{Own, Qp};
-use super::request::answer;
+use super::requests::builder::Builder;
+use super::requests::request::answer;
 use super::{check, commands, cq, pd, pointer, post, status};
 
 /// A work queue.

@@ -9,10 +9,10 @@ use vrnic_queues::qp::QueuePair;
 use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::bindings as c;
-use super::functions::layout;
+use super::libibverbs::functions::layout;
 use super::object::Object;
 use super::qp::Qp;
-use super::request::{check_flags, inline_pieces, message_header, segments, translate};
+use super::requests::request::{check_flags, inline_pieces, message_header, segments, translate};
 use super::{check, pointer};
 
 type Xrcd = Object<c::verbs_xrcd, ()>;

@@ -19,8 +19,8 @@ use vrnic_queues::qp::QueuePair;
 
 use self::opcode::offered;
 use super::bindings as c;
-use super::builder::State;
-use super::functions::layout;
+use super::libibverbs::functions::layout;
+use super::requests::builder::State;
 use super::{qp, status};
 
 /// Sets up the interface of a queue pair for some operations.

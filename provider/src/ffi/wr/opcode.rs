@@ -12,9 +12,9 @@ use vrnic_queues::layout::WqeHeader;
 use vrnic_queues::request::{Data, Payload, SendHeader};
 
 use super::super::bindings as c;
-use super::super::mw;
-use super::super::raw;
-use super::super::request::{check_flags, check_raw_flags, errno, send_flags};
+use super::super::memory::mw;
+use super::super::requests::raw;
+use super::super::requests::request::{check_flags, check_raw_flags, errno, send_flags};
 use super::{State, state};
 
 /// Lists the operations: the opcode, the bit by which programs ask for it, its numbers in work

@@ -10,8 +10,8 @@ use vrnic_queues::request::PostError;
 
 use super::super::ah;
 use super::super::bindings as c;
-use super::super::builder::To;
-use super::super::request::{errno, inline_pieces, segments};
+use super::super::requests::builder::To;
+use super::super::requests::request::{errno, inline_pieces, segments};
 use super::state;
 
 pub(super) unsafe extern "C" fn set_ud_addr(

@@ -11,10 +11,10 @@ use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::{AttachReq, Features, StartReq};
 use vrnic_queues::qp::QueuePair;
 
-use super::bindings as c;
-use super::context::Context;
-use super::dv::check_context;
-use super::{ioctl, qp, status};
+use crate::ffi::bindings as c;
+use crate::ffi::context::Context;
+use crate::ffi::dv::check_context;
+use crate::ffi::{ioctl, qp, status};
 
 /// Number of times at which a new connection is tried to be taken over while bytes of it are under
 /// way, and the pause between them.
@@ -26,7 +26,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_attach_socket(qp: *mut c::ibv_qp, socket: c_int) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_attach_socket(
+    qp: *mut c::ibv_qp,
+    socket: c_int,
+) -> c_int {
     // SAFETY: the caller passes a live queue pair of libibverbs.
     status(unsafe { attach(qp, socket) })
 }
@@ -36,7 +39,7 @@ pub(super) unsafe extern "C" fn vrnicdv_attach_socket(qp: *mut c::ibv_qp, socket
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, `address` readable for `length` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_connect_stream(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_connect_stream(
     qp: *mut c::ibv_qp,
     address: *const libc::sockaddr,
     length: libc::socklen_t,
@@ -50,7 +53,7 @@ pub(super) unsafe extern "C" fn vrnicdv_connect_stream(
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_accept_stream(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_accept_stream(
     qp: *mut c::ibv_qp,
     listener: c_int,
 ) -> c_int {
@@ -63,7 +66,7 @@ pub(super) unsafe extern "C" fn vrnicdv_accept_stream(
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_release_receives(qp: *mut c::ibv_qp) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_release_receives(qp: *mut c::ibv_qp) -> c_int {
     // SAFETY: the caller passes a live queue pair of libibverbs.
     status(unsafe { own(qp) }.and_then(QueuePair::release))
 }
@@ -170,7 +173,7 @@ fn last_error() -> Errno {
 /// # Safety
 /// The queue pairs must be live ones of libibverbs, and the attributes valid.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_start_rdma(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_start_rdma(
     stream: *mut c::ibv_qp,
     rdma: *mut c::ibv_qp,
     attr: *const c::vrnicdv_rdma_attr,

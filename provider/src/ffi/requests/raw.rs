@@ -8,14 +8,14 @@ use vrnic_abi::sq::{MAX_SGE, Opcode};
 use vrnic_queues::qp::QueuePair;
 use vrnic_queues::request::{Data, Payload, PostError};
 
-use super::bindings as c;
 use super::request::{check_raw_flags, inline_pieces, plain_header, segments};
+use crate::ffi::bindings as c;
 
 /// Posts requests up to the end of the list; on an error `next` is the request that was refused.
 ///
 /// # Safety
 /// `next` must be null or start a valid list.
-pub(super) unsafe fn send_list(
+pub(in crate::ffi) unsafe fn send_list(
     queues: &QueuePair,
     next: &mut *mut c::ibv_send_wr,
 ) -> Result<(), PostError> {
@@ -61,7 +61,7 @@ pub(super) unsafe fn send_list(
 /// # Safety
 /// `start` must be null, or readable memory of `length` bytes that lives for `'a`, and that no code
 /// writes meanwhile.
-pub(super) unsafe fn headers<'a>(start: *mut c_void, length: u16) -> &'a [u8] {
+pub(in crate::ffi) unsafe fn headers<'a>(start: *mut c_void, length: u16) -> &'a [u8] {
     if start.is_null() {
         return &[];
     }

@@ -10,9 +10,9 @@ use vrnic_abi::uverbs::Features;
 use vrnic_queues::qp::QueuePair;
 use vrnic_queues::request::{Data, Payload, SendHeader};
 
-use super::bindings as c;
-use super::context::Context;
-use super::{qp, request, status};
+use crate::ffi::bindings as c;
+use crate::ffi::context::Context;
+use crate::ffi::{qp, requests::request, status};
 
 /// The header has the same number of marks as the adapter.
 const _: () = assert!(MARKS == 14);
@@ -22,7 +22,7 @@ const _: () = assert!(MARKS == 14);
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, `wanted` valid.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_post_await(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_post_await(
     qp: *mut c::ibv_qp,
     wanted: *const c::vrnicdv_await,
 ) -> c_int {
@@ -52,7 +52,7 @@ unsafe fn post(qp: *mut c::ibv_qp, wanted: &c::vrnicdv_await) -> Result<(), Errn
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_mark(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_mark(
     qp: *mut c::ibv_qp,
     word: u32,
     mark: u32,
@@ -74,7 +74,7 @@ pub(super) unsafe extern "C" fn vrnicdv_mark(
 /// `qp` must be a live queue pair of libibverbs.
 unsafe fn queues<'a>(qp: *mut c::ibv_qp) -> Result<&'a QueuePair, Errno> {
     // SAFETY: the caller passes a live queue pair, whose context is live too.
-    unsafe { super::dv::check_context((*qp).context) }?;
+    unsafe { crate::ffi::dv::check_context((*qp).context) }?;
     // SAFETY: the caller passes a live queue pair, whose context is live, and one of this plugin.
     unsafe { Context::of((*qp).context) }?.needs(Features::AWAIT)?;
     // SAFETY: the caller passes a live queue pair, which is one of this plugin.

@@ -8,8 +8,8 @@ use vrnic_abi::cq::{Opcode, Status};
 use vrnic_queues::completion::{Completion, Extra, Network};
 use vrnic_queues::cq::Notify;
 
-use super::bindings as c;
-use super::{cq, status};
+use crate::ffi::bindings as c;
+use crate::ffi::{cq, status};
 
 /// The adapter's statuses have the numbers of libibverbs, and so have receives.
 const _: () = {
@@ -34,7 +34,7 @@ const _: () = {
 };
 
 /// `poll_cq`. Returns the number of completions, or a negative errno.
-pub(super) unsafe extern "C" fn poll_cq(
+pub(in crate::ffi) unsafe extern "C" fn poll_cq(
     cq: *mut c::ibv_cq,
     entries: c_int,
     completions: *mut c::ibv_wc,
@@ -75,13 +75,13 @@ static WC_OPCODES: [u32; 256] = {
 
 /// Returns libibverbs' number of the operation.
 #[inline]
-pub(super) fn opcode(completion: &Completion) -> u32 {
+pub(in crate::ffi) fn opcode(completion: &Completion) -> u32 {
     WC_OPCODES[completion.opcode as usize]
 }
 
 /// Returns the word that may be immediate data, in network order, or a key, and the flag for it.
 #[inline]
-pub(super) fn extra(completion: &Completion) -> (u32, u32) {
+pub(in crate::ffi) fn extra(completion: &Completion) -> (u32, u32) {
     match completion.extra {
         Extra::None => (0, 0),
         Extra::Imm(imm) => (u32::from_ne_bytes(imm), c::IBV_WC_WITH_IMM),
@@ -92,7 +92,7 @@ pub(super) fn extra(completion: &Completion) -> (u32, u32) {
 
 /// Returns libibverbs' flags.
 #[inline]
-pub(super) fn flags(completion: &Completion) -> u32 {
+pub(in crate::ffi) fn flags(completion: &Completion) -> u32 {
     let network = if completion.network == Network::None { 0 } else { c::IBV_WC_GRH };
     let checksum = if completion.ip_csum_ok { c::IBV_WC_IP_CSUM_OK } else { 0 };
     extra(completion).1 | network | checksum
@@ -101,7 +101,7 @@ pub(super) fn flags(completion: &Completion) -> u32 {
 /// Returns the service level. Ethernet has none; as with mlx5, the field tells which network header
 /// came, because UCX (`uct_ud_iface_check_grh`) reads it so on every adapter.
 #[inline]
-pub(super) fn sl(completion: &Completion) -> u8 {
+pub(in crate::ffi) fn sl(completion: &Completion) -> u8 {
     // CAST: a small enum.
     completion.network as u8
 }
@@ -128,7 +128,10 @@ fn work_completion(completion: &Completion) -> c::ibv_wc {
 }
 
 /// `req_notify_cq`.
-pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut c::ibv_cq, solicited_only: c_int) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn req_notify_cq(
+    cq: *mut c::ibv_cq,
+    solicited_only: c_int,
+) -> c_int {
     // SAFETY: live by libibverbs' promise.
     let Some(queue) = (unsafe { cq::own(cq) }) else { return status(Err(Errno::INVAL)) };
     if queue.is_handed_over() {

@@ -10,11 +10,11 @@ use vrnic_abi::sq::{BindMwSeg, Flags, MemFlags, Opcode};
 use vrnic_abi::uverbs::Features;
 use vrnic_queues::request::{Payload, SendHeader};
 
-use super::bindings as c;
-use super::context::Context;
-use super::object::Object;
-use super::request::{check_flags, errno, send_flags};
-use super::{commands, pointer, qp, status};
+use crate::ffi::bindings as c;
+use crate::ffi::context::Context;
+use crate::ffi::object::Object;
+use crate::ffi::requests::request::{check_flags, errno, send_flags};
+use crate::ffi::{commands, pointer, qp, status};
 
 type Mw = Object<c::ibv_mw, ()>;
 
@@ -30,7 +30,10 @@ const _: () = {
 };
 
 /// `alloc_mw`.
-pub(super) unsafe extern "C" fn alloc(pd: *mut c::ibv_pd, kind: c::ibv_mw_type) -> *mut c::ibv_mw {
+pub(in crate::ffi) unsafe extern "C" fn alloc(
+    pd: *mut c::ibv_pd,
+    kind: c::ibv_mw_type,
+) -> *mut c::ibv_mw {
     pointer(Mw::begin().and_then(|window| {
         // SAFETY: `pd` is live, `window` is ours.
         unsafe { commands::alloc_mw(pd, kind, window.base()) }?;
@@ -39,13 +42,13 @@ pub(super) unsafe extern "C" fn alloc(pd: *mut c::ibv_pd, kind: c::ibv_mw_type) 
 }
 
 /// `dealloc_mw`.
-pub(super) unsafe extern "C" fn dealloc(window: *mut c::ibv_mw) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn dealloc(window: *mut c::ibv_mw) -> c_int {
     // SAFETY: made by `alloc`, live, and given up by the caller if this succeeds.
     unsafe { Mw::destroy(window, c::ibv_cmd_dealloc_mw) }
 }
 
 /// `bind_mw`, for windows of type 1; libibverbs has checked the type.
-pub(super) unsafe extern "C" fn bind(
+pub(in crate::ffi) unsafe extern "C" fn bind(
     qp: *mut c::ibv_qp,
     window: *mut c::ibv_mw,
     bind: *mut c::ibv_mw_bind,
@@ -59,7 +62,7 @@ pub(super) unsafe extern "C" fn bind(
 ///
 /// # Safety
 /// `qp` must be live, and so must the region that the binding names.
-pub(super) unsafe fn try_bind(
+pub(in crate::ffi) unsafe fn try_bind(
     qp: *mut c::ibv_qp,
     window: &mut c::ibv_mw,
     bind: &c::ibv_mw_bind,
@@ -88,7 +91,7 @@ pub(super) unsafe fn try_bind(
 ///
 /// # Safety
 /// The region in `info` must be null or live.
-pub(super) unsafe fn binding(
+pub(in crate::ffi) unsafe fn binding(
     wr_id: u64,
     flags: Flags,
     rkey: u32,
@@ -118,7 +121,7 @@ pub(super) unsafe fn binding(
 ///
 /// # Safety
 /// `window` must be null or live.
-pub(super) unsafe fn chosen_key(window: *const c::ibv_mw, wanted: u32) -> u32 {
+pub(in crate::ffi) unsafe fn chosen_key(window: *const c::ibv_mw, wanted: u32) -> u32 {
     // SAFETY: the caller passes a live window, if any.
     unsafe { window.as_ref() }.map_or(wanted, |window| with_instance(window.rkey, wanted))
 }

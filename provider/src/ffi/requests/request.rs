@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, Class, Flags, KERNEL_WR_OPCODES, MAX_SGE, Opcode, Sge};
 use vrnic_queues::request::{PostError, SendHeader};
 
-use super::bindings as c;
-use super::status;
+use crate::ffi::bindings as c;
+use crate::ffi::status;
 
 /// Segments have one layout in libibverbs and in the adapter, so they are not translated.
 const _: () = {
@@ -23,7 +23,7 @@ const _: () = {
 };
 
 /// Returns libibverbs' errno for an error.
-pub(super) fn errno(error: PostError) -> Errno {
+pub(in crate::ffi) fn errno(error: PostError) -> Errno {
     match error {
         PostError::Full => Errno::NOMEM,
         PostError::HandedOver => Errno::PERM,
@@ -43,7 +43,7 @@ pub(super) fn errno(error: PostError) -> Errno {
 ///
 /// # Safety
 /// `bad` must be valid.
-pub(super) unsafe fn answer<T>(
+pub(in crate::ffi) unsafe fn answer<T>(
     posted: Result<(), PostError>,
     refused: *mut T,
     bad: *mut *mut T,
@@ -59,7 +59,7 @@ pub(super) unsafe fn answer<T>(
 }
 
 /// The translation of a request for a message.
-pub(super) struct Message {
+pub(in crate::ffi) struct Message {
     opcode: Opcode,
     /// True if the message carries immediate data.
     imm: bool,
@@ -68,7 +68,7 @@ pub(super) struct Message {
 }
 
 /// The messages, by libibverbs' opcode. Their numbers are the first ones; other requests are rare.
-pub(super) static MESSAGES: [Message; 5] = [
+pub(in crate::ffi) static MESSAGES: [Message; 5] = [
     Message::numbered(c::IBV_WR_RDMA_WRITE),
     Message::numbered(c::IBV_WR_RDMA_WRITE_WITH_IMM),
     Message::numbered(c::IBV_WR_SEND),
@@ -101,7 +101,7 @@ impl Message {
     /// # Safety
     /// The union fields that the opcode calls for must be set.
     #[inline(always)]
-    pub(super) unsafe fn header(&self, request: &c::ibv_send_wr) -> SendHeader {
+    pub(in crate::ffi) unsafe fn header(&self, request: &c::ibv_send_wr) -> SendHeader {
         let mut header = plain_header(request, self.opcode);
         if self.imm {
             // SAFETY: the caller passes a request in which the fields that its opcode calls for are
@@ -122,14 +122,14 @@ impl Message {
 ///
 /// # Safety
 /// The union fields that the opcode calls for must be set.
-pub(super) unsafe fn message_header(request: &c::ibv_send_wr) -> Option<SendHeader> {
+pub(in crate::ffi) unsafe fn message_header(request: &c::ibv_send_wr) -> Option<SendHeader> {
     // SAFETY: the caller has set the fields of the union that the opcode calls for.
     MESSAGES.get(request.opcode as usize).map(|message| unsafe { message.header(request) })
 }
 
 /// Returns a header with the fields that all requests have.
 #[inline(always)]
-pub(super) fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
+pub(in crate::ffi) fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
     let flags = send_flags(request.send_flags);
     SendHeader { wr_id: request.wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
 }
@@ -141,19 +141,19 @@ const KNOWN_FLAGS: u32 =
 /// Refuses flags that the adapter does not know, and the flag for checksums, which only raw packets
 /// have. A program must not believe that they have an effect.
 #[inline(always)]
-pub(super) fn check_flags(given: u32) -> Result<(), PostError> {
+pub(in crate::ffi) fn check_flags(given: u32) -> Result<(), PostError> {
     if given & !KNOWN_FLAGS == 0 { Ok(()) } else { Err(PostError::Flags) }
 }
 
 /// Refuses flags that raw packets do not have.
 #[inline]
-pub(super) fn check_raw_flags(given: u32) -> Result<(), PostError> {
+pub(in crate::ffi) fn check_raw_flags(given: u32) -> Result<(), PostError> {
     check_flags(given & !c::IBV_SEND_IP_CSUM)
 }
 
 /// Translates libibverbs' flags of a request, except the flag for inline data.
 #[inline(always)]
-pub(super) fn send_flags(given: u32) -> Flags {
+pub(in crate::ffi) fn send_flags(given: u32) -> Flags {
     let mut flags = Flags::empty();
     flags.set(Flags::SIGNALED, given & c::IBV_SEND_SIGNALED != 0);
     flags.set(Flags::SOLICITED, given & c::IBV_SEND_SOLICITED != 0);
@@ -170,7 +170,7 @@ pub(super) fn send_flags(given: u32) -> Flags {
 ///
 /// # Safety
 /// The union fields that the opcode calls for must be set.
-pub(super) unsafe fn translate(
+pub(in crate::ffi) unsafe fn translate(
     request: &c::ibv_send_wr,
 ) -> Result<(SendHeader, Option<AtomicSeg>), PostError> {
     let opcode = match request.opcode {
@@ -207,7 +207,7 @@ pub(super) unsafe fn translate(
 /// # Safety
 /// `list` must hold `count` segments that live for `'a`, unless `count` is not positive.
 #[inline]
-pub(super) unsafe fn segments<'a>(
+pub(in crate::ffi) unsafe fn segments<'a>(
     list: *mut c::ibv_sge,
     count: c_int,
 ) -> Result<&'a [Sge], PostError> {
@@ -224,7 +224,7 @@ pub(super) unsafe fn segments<'a>(
 ///
 /// # Safety
 /// Each segment must name readable memory that lives for `'a` and that no code writes meanwhile.
-pub(super) unsafe fn inline_pieces<'a, 'b>(
+pub(in crate::ffi) unsafe fn inline_pieces<'a, 'b>(
     segments: &[Sge],
     pieces: &'b mut [&'a [u8]; MAX_SGE as usize],
 ) -> Result<&'b [&'a [u8]], PostError> {
@@ -241,7 +241,7 @@ pub(super) unsafe fn inline_pieces<'a, 'b>(
 ///
 /// # Safety
 /// It must be readable memory that lives for `'a` and that no code writes meanwhile.
-pub(super) unsafe fn inline_piece<'a>(segment: &Sge) -> &'a [u8] {
+pub(in crate::ffi) unsafe fn inline_piece<'a>(segment: &Sge) -> &'a [u8] {
     let length = segment.length.get() as usize;
     if length == 0 {
         return &[];

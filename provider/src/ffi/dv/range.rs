@@ -11,10 +11,10 @@ use vrnic_abi::uverbs::{Features, RangeOp, RangeReq, RangeResp, range_mmap};
 use vrnic_queues::mapping::Mapping;
 use vrnic_queues::request::{Data, Payload, SendHeader};
 
-use super::bindings as c;
-use super::context::Context;
-use super::object::Object;
-use super::{ioctl, pointer, qp, request, status};
+use crate::ffi::bindings as c;
+use crate::ffi::context::Context;
+use crate::ffi::object::Object;
+use crate::ffi::{ioctl, pointer, qp, requests::request, status};
 
 type Range = Object<c::vrnicdv_range, Mapping>;
 
@@ -28,7 +28,9 @@ const _: () = assert!(Key::WINDOW.get() == c::VRNICDV_RANGE_LKEY);
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_alloc_range(qp: *mut c::ibv_qp) -> *mut c::vrnicdv_range {
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_alloc_range(
+    qp: *mut c::ibv_qp,
+) -> *mut c::vrnicdv_range {
     // SAFETY: the caller passes a live queue pair of libibverbs.
     pointer(unsafe { alloc(qp) })
 }
@@ -37,7 +39,7 @@ pub(super) unsafe extern "C" fn vrnicdv_alloc_range(qp: *mut c::ibv_qp) -> *mut 
 /// The requirements of [`vrnicdv_alloc_range`] apply.
 unsafe fn alloc(qp: *mut c::ibv_qp) -> Result<*mut c::vrnicdv_range, Errno> {
     // SAFETY: the caller passes a live queue pair, whose context is live too.
-    unsafe { super::dv::check_context((*qp).context) }?;
+    unsafe { crate::ffi::dv::check_context((*qp).context) }?;
     // SAFETY: the caller passes a live queue pair, whose context is live, and one of this plugin.
     let context = unsafe { Context::of((*qp).context) }?;
     context.needs(Features::RANGES)?;
@@ -67,7 +69,7 @@ unsafe fn alloc(qp: *mut c::ibv_qp) -> Result<*mut c::vrnicdv_range, Errno> {
 /// `range` must come from [`vrnicdv_alloc_range`] and never be used again if this succeeds; its
 /// queue pair must be live.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_free_range(range: *mut c::vrnicdv_range) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_free_range(range: *mut c::vrnicdv_range) -> c_int {
     // SAFETY: the caller passes a live range, whose queue pair is live.
     let put = unsafe { run(range, RangeOp::Put) };
     if put.is_ok() {
@@ -83,7 +85,7 @@ pub(super) unsafe extern "C" fn vrnicdv_free_range(range: *mut c::vrnicdv_range)
 /// # Safety
 /// `range`, its queue pair and the device memory must be live.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_arm_range(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_arm_range(
     range: *mut c::vrnicdv_range,
     transfer: *const c::vrnicdv_transfer,
 ) -> c_int {
@@ -129,7 +131,7 @@ unsafe fn arm(range: &c::vrnicdv_range, transfer: &c::vrnicdv_transfer) -> Resul
 /// # Safety
 /// `range` and its queue pair must be live, `state` valid.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_query_range(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_query_range(
     range: *mut c::vrnicdv_range,
     state: *mut c::vrnicdv_range_state,
 ) -> c_int {
@@ -152,7 +154,7 @@ pub(super) unsafe extern "C" fn vrnicdv_query_range(
 /// # Safety
 /// `range` and its queue pair must be live.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_range_done(range: *mut c::vrnicdv_range) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_range_done(range: *mut c::vrnicdv_range) -> c_int {
     // SAFETY: the caller passes a live range, whose queue pair is live.
     status(unsafe { run(range, RangeOp::Done) }.map(drop))
 }
@@ -162,7 +164,7 @@ pub(super) unsafe extern "C" fn vrnicdv_range_done(range: *mut c::vrnicdv_range)
 /// # Safety
 /// `range` and its queue pair must be live.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_post_transfer(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_post_transfer(
     range: *mut c::vrnicdv_range,
     wr_id: u64,
     send_flags: u32,

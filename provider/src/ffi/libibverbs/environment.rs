@@ -9,7 +9,7 @@ use std::str::FromStr;
 const WARNING: usize = 512;
 
 /// Returns the value of an environment variable, or the default; `known` lists its values.
-pub(super) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
+pub(in crate::ffi) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
     // SAFETY: a name that ends. The answer is good until the program changes its environment, which
     // no library can prevent; `std::env` would copy it into memory that there may not be.
     let text = unsafe { libc::getenv(variable.as_ptr()) };
@@ -26,7 +26,7 @@ pub(super) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
 }
 
 /// Prints a warning on stderr, as libibverbs itself does. Takes no memory.
-pub(super) fn warn(text: std::fmt::Arguments<'_>) {
+pub(in crate::ffi) fn warn(text: std::fmt::Arguments<'_>) {
     let mut line = [0; WARNING];
     let mut rest = &mut line[..];
     // A long text is cut.

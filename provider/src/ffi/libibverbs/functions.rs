@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use vrnic_layouts::{BUILT_OPS, IBV_CONTEXT_SIZE, LAYOUTS, Layout, MAX_CONTEXT_SIZE, MAX_OPS};
 
-use super::bindings::{self as c, indexes};
 use super::library::Library;
+use crate::ffi::bindings::{self as c, indexes};
 
 /// An operation, whatever its type is.
 type Op = Option<unsafe extern "C" fn()>;
@@ -51,14 +51,17 @@ const _: () = assert!(CONTEXT_ROOM >= MAX_CONTEXT_SIZE);
 
 /// A `verbs_context` of any layout.
 #[repr(C, align(8))]
-pub(super) struct AnyContext([u8; CONTEXT_ROOM]);
+pub(in crate::ffi) struct AnyContext([u8; CONTEXT_ROOM]);
 
 /// A `verbs_context_ops` of any layout.
 #[repr(C)]
-pub(super) struct AnyOps([Op; MAX_OPS]);
+pub(in crate::ffi) struct AnyOps([Op; MAX_OPS]);
 
 /// Binds the plugin to a library. Fails with the name of a function that the library lacks.
-pub(super) fn bind(library: &Library, layout: &'static Layout) -> Result<(), &'static CStr> {
+pub(in crate::ffi) fn bind(
+    library: &Library,
+    layout: &'static Layout,
+) -> Result<(), &'static CStr> {
     for (name, address) in c::FUNCTIONS.into_iter().zip(&c::ADDRESSES) {
         let found = library.function(name).ok_or(name)?;
         address.store(found.as_ptr(), Ordering::Relaxed);
@@ -70,12 +73,12 @@ pub(super) fn bind(library: &Library, layout: &'static Layout) -> Result<(), &'s
 
 /// Returns the layout of the library that has loaded the plugin.
 #[inline]
-pub(super) fn layout() -> &'static Layout {
+pub(in crate::ffi) fn layout() -> &'static Layout {
     LAYOUT.get().copied().unwrap_or(BUILT)
 }
 
 /// Returns the table of operations as the library has it.
-pub(super) fn arrange(ops: c::verbs_context_ops) -> AnyOps {
+pub(in crate::ffi) fn arrange(ops: c::verbs_context_ops) -> AnyOps {
     // SAFETY: the struct consists of as many optional functions, as the assertions above say.
     let ops: [Op; BUILT_OPS] = unsafe { std::mem::transmute(ops) };
     let (mut table, mut ops) = ([None; MAX_OPS], ops.into_iter());
@@ -92,7 +95,7 @@ pub(super) fn arrange(ops: c::verbs_context_ops) -> AnyOps {
 ///
 /// # Safety
 /// The requirements of the C function apply.
-pub(super) unsafe fn get_context(
+pub(in crate::ffi) unsafe fn get_context(
     context: *mut c::verbs_context,
     command: *mut c::ibv_get_context,
     length: usize,
@@ -119,17 +122,17 @@ pub(super) unsafe fn get_context(
 }
 
 /// The arguments of `ibv_cmd_create_cq_ex` that are objects.
-pub(super) struct CreateCq<'a> {
-    pub(super) context: *mut c::ibv_context,
-    pub(super) attr: &'a c::ibv_cq_init_attr_ex,
-    pub(super) cq: *mut c::verbs_cq,
+pub(in crate::ffi) struct CreateCq<'a> {
+    pub(in crate::ffi) context: *mut c::ibv_context,
+    pub(in crate::ffi) attr: &'a c::ibv_cq_init_attr_ex,
+    pub(in crate::ffi) cq: *mut c::verbs_cq,
 }
 
 /// `ibv_cmd_create_cq_ex`, without flags.
 ///
 /// # Safety
 /// The requirements of the C function apply.
-pub(super) unsafe fn create_cq_ex(
+pub(in crate::ffi) unsafe fn create_cq_ex(
     args: &CreateCq<'_>,
     command: *mut c::ibv_create_cq_ex,
     length: usize,
@@ -165,7 +168,7 @@ pub(super) unsafe fn create_cq_ex(
 ///
 /// # Safety
 /// The requirements of the C function apply.
-pub(super) unsafe fn create_qp_ex2(
+pub(in crate::ffi) unsafe fn create_qp_ex2(
     context: *mut c::ibv_context,
     qp: *mut c::verbs_qp,
     attr: *mut c::ibv_qp_init_attr_ex,

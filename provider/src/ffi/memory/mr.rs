@@ -9,16 +9,16 @@ use vrnic_abi::Key;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::uverbs::Features;
 
-use super::bindings as c;
-use super::commands::{self, NewRegion, Rereg};
-use super::context::Context;
-use super::object::Object;
-use super::{check, pointer, status};
+use crate::ffi::bindings as c;
+use crate::ffi::commands::{self, NewRegion, Rereg};
+use crate::ffi::context::Context;
+use crate::ffi::object::Object;
+use crate::ffi::{check, pointer, status};
 
-pub(super) type Mr = Object<c::verbs_mr, ()>;
+pub(in crate::ffi) type Mr = Object<c::verbs_mr, ()>;
 
 /// `reg_mr`.
-pub(super) unsafe extern "C" fn reg_mr(
+pub(in crate::ffi) unsafe extern "C" fn reg_mr(
     pd: *mut c::ibv_pd,
     addr: *mut c_void,
     length: usize,
@@ -35,7 +35,10 @@ pub(super) unsafe extern "C" fn reg_mr(
 ///
 /// # Safety
 /// `pd` must be live.
-pub(super) unsafe fn try_reg(pd: *mut c::ibv_pd, new: &NewRegion) -> Result<*mut c::ibv_mr, Errno> {
+pub(in crate::ffi) unsafe fn try_reg(
+    pd: *mut c::ibv_pd,
+    new: &NewRegion,
+) -> Result<*mut c::ibv_mr, Errno> {
     if !new.flags.is_empty() {
         // SAFETY: the caller passes a live protection domain, whose context is live, and one of
         // this plugin.
@@ -54,7 +57,7 @@ pub(super) unsafe fn try_reg(pd: *mut c::ibv_pd, new: &NewRegion) -> Result<*mut
 }
 
 /// `alloc_null_mr`. The kernel does not know such a region.
-pub(super) unsafe extern "C" fn alloc_null(pd: *mut c::ibv_pd) -> *mut c::ibv_mr {
+pub(in crate::ffi) unsafe extern "C" fn alloc_null(pd: *mut c::ibv_pd) -> *mut c::ibv_mr {
     // SAFETY: the caller is libibverbs, which passes a live protection domain.
     pointer(unsafe { try_alloc_null(pd) })
 }
@@ -78,7 +81,7 @@ unsafe fn try_alloc_null(pd: *mut c::ibv_pd) -> Result<*mut c::ibv_mr, Errno> {
 }
 
 /// `reg_dmabuf_mr`.
-pub(super) unsafe extern "C" fn reg_dmabuf_mr(
+pub(in crate::ffi) unsafe extern "C" fn reg_dmabuf_mr(
     pd: *mut c::ibv_pd,
     offset: u64,
     length: usize,
@@ -98,7 +101,7 @@ pub(super) unsafe extern "C" fn reg_dmabuf_mr(
 }
 
 /// `rereg_mr`: libibverbs itself updates what the region says of address, length and PD.
-pub(super) unsafe extern "C" fn rereg_mr(
+pub(in crate::ffi) unsafe extern "C" fn rereg_mr(
     region: *mut c::verbs_mr,
     flags: c_int,
     pd: *mut c::ibv_pd,
@@ -112,7 +115,7 @@ pub(super) unsafe extern "C" fn rereg_mr(
 }
 
 /// `dereg_mr`.
-pub(super) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
     // SAFETY: live by libibverbs' promise.
     if unsafe { (*region).mr_type } == c::IBV_MR_TYPE_NULL_MR {
         // SAFETY: made by `alloc_null`, and given up by the caller.
@@ -124,7 +127,7 @@ pub(super) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
 }
 
 /// `import_mr`. The region has no address in this process.
-pub(super) unsafe extern "C" fn import(pd: *mut c::ibv_pd, handle: u32) -> *mut c::ibv_mr {
+pub(in crate::ffi) unsafe extern "C" fn import(pd: *mut c::ibv_pd, handle: u32) -> *mut c::ibv_mr {
     pointer(Mr::begin().and_then(|region| {
         // SAFETY: `pd` is live, `region` is ours; the kernel checks the handle.
         check(unsafe { c::ibv_cmd_query_mr(pd, region.base(), handle) })?;
@@ -133,7 +136,7 @@ pub(super) unsafe extern "C" fn import(pd: *mut c::ibv_pd, handle: u32) -> *mut 
 }
 
 /// `unimport_mr`.
-pub(super) unsafe extern "C" fn unimport(region: *mut c::ibv_mr) {
+pub(in crate::ffi) unsafe extern "C" fn unimport(region: *mut c::ibv_mr) {
     // SAFETY: made by `import`, and given up by the caller. The public struct is the first part of
     // the private one.
     unsafe { Mr::free(region.cast()) };

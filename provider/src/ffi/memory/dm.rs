@@ -11,11 +11,11 @@ use vrnic_abi::uverbs::device_memory_mmap;
 use vrnic_queues::device_memory::DeviceMemory;
 use vrnic_queues::mapping::Mapping;
 
-use super::bindings as c;
-use super::context::Context;
 use super::mr::Mr;
-use super::object::{NewObject, Object};
-use super::{check, ioctl, pointer, status};
+use crate::ffi::bindings as c;
+use crate::ffi::context::Context;
+use crate::ffi::object::{NewObject, Object};
+use crate::ffi::{check, ioctl, pointer, status};
 
 type Dm = Object<c::verbs_dm, DeviceMemory>;
 
@@ -27,7 +27,7 @@ const PAGE: usize = 4096;
 static CHANGES: Mutex<()> = Mutex::new(());
 
 /// `alloc_dm`.
-pub(super) unsafe extern "C" fn alloc(
+pub(in crate::ffi) unsafe extern "C" fn alloc(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_alloc_dm_attr,
 ) -> *mut c::ibv_dm {
@@ -124,7 +124,7 @@ fn complete(memory: NewObject<c::verbs_dm, DeviceMemory>, own: DeviceMemory) -> 
 }
 
 /// `import_dm`.
-pub(super) unsafe extern "C" fn import(
+pub(in crate::ffi) unsafe extern "C" fn import(
     context: *mut c::ibv_context,
     handle: u32,
 ) -> *mut c::ibv_dm {
@@ -150,21 +150,21 @@ unsafe fn try_import(context: *mut c::ibv_context, handle: u32) -> Result<*mut c
 }
 
 /// `unimport_dm`.
-pub(super) unsafe extern "C" fn unimport(memory: *mut c::ibv_dm) {
+pub(in crate::ffi) unsafe extern "C" fn unimport(memory: *mut c::ibv_dm) {
     // SAFETY: made by `import`, and given up by the caller. The public struct is the first part of
     // the private one.
     unsafe { Dm::free(memory.cast()) };
 }
 
 /// `free_dm`.
-pub(super) unsafe extern "C" fn free(memory: *mut c::ibv_dm) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn free(memory: *mut c::ibv_dm) -> c_int {
     let _alone = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: made by `alloc`, live, and given up by the caller if this succeeds.
     unsafe { Dm::destroy(memory.cast(), c::ibv_cmd_free_dm) }
 }
 
 /// `reg_dm_mr`.
-pub(super) unsafe extern "C" fn register(
+pub(in crate::ffi) unsafe extern "C" fn register(
     pd: *mut c::ibv_pd,
     memory: *mut c::ibv_dm,
     offset: u64,

@@ -9,10 +9,10 @@ use vrnic_queues::clock::Sample;
 use vrnic_queues::completion::Completion;
 use vrnic_queues::lock::Sharing;
 
-use super::bindings as c;
-use super::context::Context;
-use super::cq::{self, CqExtras, CqInit};
-use super::{pointer, poll};
+use crate::ffi::bindings as c;
+use crate::ffi::context::Context;
+use crate::ffi::cq::{self, CqExtras, CqInit, poll};
+use crate::ffi::pointer;
 
 /// The fields that a program may request, in addition to the fields that every queue has.
 const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
@@ -29,7 +29,7 @@ const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
 const ATTRIBUTES: u32 = c::IBV_CQ_INIT_ATTR_MASK_FLAGS | c::IBV_CQ_INIT_ATTR_MASK_PD;
 
 /// `create_cq_ex`.
-pub(super) unsafe extern "C" fn create(
+pub(in crate::ffi) unsafe extern "C" fn create(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_cq_init_attr_ex,
 ) -> *mut c::ibv_cq_ex {
@@ -42,18 +42,18 @@ const FLAGS: u32 = c::IBV_CREATE_CQ_ATTR_SINGLE_THREADED | c::IBV_CREATE_CQ_ATTR
 
 /// Settings that verbs do not have.
 #[derive(Clone, Copy, Default)]
-pub(super) struct CqSettings {
+pub(in crate::ffi) struct CqSettings {
     /// Lets the driver choose the completion vector.
-    pub(super) any_vector: bool,
+    pub(in crate::ffi) any_vector: bool,
     /// For a holding CQ, the number of free entries at which few are left.
-    pub(super) holding: Option<u32>,
+    pub(in crate::ffi) holding: Option<u32>,
 }
 
 /// Creates a completion queue.
 ///
 /// # Safety
 /// The objects named must be live.
-pub(super) unsafe fn try_create(
+pub(in crate::ffi) unsafe fn try_create(
     context: *mut c::ibv_context,
     attr: &mut c::ibv_cq_init_attr_ex,
     CqSettings { any_vector, holding }: CqSettings,

@@ -8,17 +8,17 @@ use vrnic_abi::connection::{Closed, Stage};
 use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::{ConnectionOp, ConnectionReq, ConnectionResp, Features, NO_FD};
 
-use super::bindings as c;
-use super::context::Context;
-use super::dv::check_context;
-use super::{ioctl, qp, status};
+use crate::ffi::bindings as c;
+use crate::ffi::context::Context;
+use crate::ffi::dv::check_context;
+use crate::ffi::{ioctl, qp, status};
 
 /// `vrnicdv_query_connection`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, and `connection` writable.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_query_connection(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_query_connection(
     qp: *mut c::ibv_qp,
     connection: *mut c::vrnicdv_connection,
 ) -> c_int {
@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn vrnicdv_query_connection(
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_watch_connection(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_watch_connection(
     qp: *mut c::ibv_qp,
     eventfd: c_int,
 ) -> c_int {
@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn vrnicdv_watch_connection(
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_disconnect(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_disconnect(
     qp: *mut c::ibv_qp,
     abort: bool,
     time_limit_ms: u32,
@@ -72,7 +72,7 @@ pub(super) unsafe extern "C" fn vrnicdv_disconnect(
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_terminate_offload(qp: *mut c::ibv_qp) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_terminate_offload(qp: *mut c::ibv_qp) -> c_int {
     // SAFETY: the caller passes a live queue pair.
     let released = unsafe { run(qp, request(ConnectionOp::Release)) };
     status(released.and_then(|answer| match Closed::from_raw(answer.closed) {
@@ -86,7 +86,10 @@ pub(super) unsafe extern "C" fn vrnicdv_terminate_offload(qp: *mut c::ibv_qp) ->
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_make_idle(qp: *mut c::ibv_qp, give_up: bool) -> c_int {
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_make_idle(
+    qp: *mut c::ibv_qp,
+    give_up: bool,
+) -> c_int {
     // SAFETY: the caller passes a live queue pair.
     status(unsafe { make_idle(qp, give_up) })
 }

@@ -10,10 +10,10 @@ use std::ptr::{self, NonNull};
 
 use vrnic_layouts::{LAYOUTS, Layout, Seen};
 
-use super::bindings as c;
+use crate::ffi::bindings as c;
 
 /// The file name of the system's libibverbs.
-pub(super) const SYSTEM: &str = "libibverbs.so.1";
+pub(in crate::ffi) const SYSTEM: &str = "libibverbs.so.1";
 /// Bytes of the name of a function that registers plugins.
 const NAME: usize = 32;
 /// Bytes of a `verbs_qp` of any layout.
@@ -32,7 +32,7 @@ unsafe extern "C" {
 }
 
 /// A loaded libibverbs. It stays loaded.
-pub(super) struct Library {
+pub(in crate::ffi) struct Library {
     handle: NonNull<c_void>,
     /// The number of its private interface.
     number: u32,
@@ -59,7 +59,7 @@ impl fmt::Display for Library {
 impl Library {
     /// Returns the library that has loaded the plugin: the innermost one that this call comes from.
     /// If none has, because the program is linked against the plugin, returns the system's.
-    pub(super) fn of_caller() -> Option<Self> {
+    pub(in crate::ffi) fn of_caller() -> Option<Self> {
         let mut walk = Walk { tried: ptr::null(), found: None };
         // SAFETY: `visit` gets the struct, which lives until the call ends.
         unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
@@ -91,12 +91,12 @@ impl Library {
     }
 
     /// Returns the address of a function that the library exports.
-    pub(super) fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
+    pub(in crate::ffi) fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
         find(self.handle, name)
     }
 
     /// Returns the layout of the library's private interface, if the plugin knows it.
-    pub(super) fn layout(&self) -> Option<&'static Layout> {
+    pub(in crate::ffi) fn layout(&self) -> Option<&'static Layout> {
         vrnic_layouts::find(&Seen {
             number: self.number,
             comp_mask: self.comp_mask()?,
@@ -109,7 +109,7 @@ impl Library {
     ///
     /// # Safety
     /// The table and all that it names must live forever, and fit the layout of the library.
-    pub(super) unsafe fn register(&self, ops: *const c::verbs_device_ops) {
+    pub(in crate::ffi) unsafe fn register(&self, ops: *const c::verbs_device_ops) {
         type Register = unsafe extern "C" fn(*const c::verbs_device_ops);
         // SAFETY: the function of this name has this type in every release.
         let register: Register = unsafe { std::mem::transmute(self.register) };

@@ -10,7 +10,7 @@ use vrnic_queues::cq::{CompletionQueue, Series};
 
 /// The state of polling.
 #[derive(Default)]
-pub(super) struct Polling {
+pub(in crate::ffi) struct Polling {
     /// Only the thread between `start_poll` and `end_poll` uses it, which holds the queue's lock.
     state: UnsafeCell<Option<State>>,
     /// True if the program has read the time of day of a completion.
@@ -34,7 +34,7 @@ unsafe impl Send for Polling {}
 impl Polling {
     /// Returns whether the program reads times of day. It then needs a sample of the clocks to
     /// begin with.
-    pub(super) fn reads_day(&self) -> bool {
+    pub(in crate::ffi) fn reads_day(&self) -> bool {
         self.reads_day.load(Ordering::Relaxed)
     }
 
@@ -43,7 +43,7 @@ impl Polling {
     /// # Safety
     /// The queue must live, at its place, until [`Self::end`]. This thread must not be polling by
     /// this state already.
-    pub(super) unsafe fn start(
+    pub(in crate::ffi) unsafe fn start(
         &self,
         queue: &CompletionQueue,
         clocks: Option<Sample>,
@@ -60,7 +60,7 @@ impl Polling {
     ///
     /// # Safety
     /// This thread must have begun, and hold no reference to the completion before.
-    pub(super) unsafe fn next(&self) -> Option<&Completion> {
+    pub(in crate::ffi) unsafe fn next(&self) -> Option<&Completion> {
         // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         let state = unsafe { &mut *self.state.get() }.as_mut()?;
         state.current = state.series.take()?;
@@ -71,7 +71,7 @@ impl Polling {
     ///
     /// # Safety
     /// This thread must have begun.
-    pub(super) unsafe fn current(&self) -> Option<&Completion> {
+    pub(in crate::ffi) unsafe fn current(&self) -> Option<&Completion> {
         // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         unsafe { &*self.state.get() }.as_ref().map(|state| &state.current)
     }
@@ -82,7 +82,10 @@ impl Polling {
     ///
     /// # Safety
     /// This thread must have begun, and hold no reference to a completion.
-    pub(super) unsafe fn time_of_day(&self, sample: impl FnOnce() -> Option<Sample>) -> u64 {
+    pub(in crate::ffi) unsafe fn time_of_day(
+        &self,
+        sample: impl FnOnce() -> Option<Sample>,
+    ) -> u64 {
         self.reads_day.store(true, Ordering::Relaxed);
         // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         let Some(state) = (unsafe { &mut *self.state.get() }) else { return 0 };
@@ -94,7 +97,7 @@ impl Polling {
     ///
     /// # Safety
     /// This thread must have begun.
-    pub(super) unsafe fn end(&self) {
+    pub(in crate::ffi) unsafe fn end(&self) {
         // SAFETY: the caller's thread polls: it has the lock of the queue, and so the cell.
         let state = unsafe { (*self.state.get()).take() };
         // The place must be empty before the lock is free.

@@ -15,7 +15,7 @@ use super::request::errno;
 /// Requests being built. Only the thread between `wr_start` and its end uses them, which holds the
 /// send queue's lock.
 #[derive(Default)]
-pub(super) struct Builder(UnsafeCell<State>);
+pub(in crate::ffi) struct Builder(UnsafeCell<State>);
 
 // SAFETY: the cell is touched only by the thread that holds the send queue's lock, by libibverbs'
 // rule that the calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread.
@@ -31,7 +31,7 @@ impl Builder {
     /// hold another reference to the requests.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the send queue's lock guards the cell")]
-    pub(super) unsafe fn state(&self) -> &mut State {
+    pub(in crate::ffi) unsafe fn state(&self) -> &mut State {
         // SAFETY: the caller's thread has the lock of the queue, so that no other thread touches
         // the cell.
         unsafe { &mut *self.0.get() }
@@ -40,7 +40,7 @@ impl Builder {
 
 /// The requests that were built since `wr_start`.
 #[derive(Default)]
-pub(super) struct State {
+pub(in crate::ffi) struct State {
     /// The complete requests; `None` for a queue pair without a send queue.
     staged: Option<StagedSends<'static>>,
     current: Option<Request>,
@@ -66,7 +66,7 @@ struct Request {
 
 /// The destination of a request, unless the queue pair has one.
 #[derive(Clone, Copy)]
-pub(super) enum To {
+pub(in crate::ffi) enum To {
     /// The address of a datagram.
     Datagram(DatagramSeg),
     /// The shared receive queue of an XRC initiator's request.
@@ -91,19 +91,19 @@ fn payload(to: Option<To>, data: Data<'_>) -> Payload<'_> {
 
 impl State {
     /// Begins with requests that go into `staged`.
-    pub(super) fn new(staged: StagedSends<'static>) -> Self {
+    pub(in crate::ffi) fn new(staged: StagedSends<'static>) -> Self {
         Self { staged: Some(staged), current: None, headers: None, error: None }
     }
 
     /// Records the first error, after which nothing is posted.
-    pub(super) fn fail(&mut self, error: Errno) {
+    pub(in crate::ffi) fn fail(&mut self, error: Errno) {
         self.error.get_or_insert(error);
         self.current = None;
         self.headers = None;
     }
 
     /// Adds a complete request.
-    pub(super) fn push(&mut self, header: SendHeader, payload: Payload<'_>) {
+    pub(in crate::ffi) fn push(&mut self, header: SendHeader, payload: Payload<'_>) {
         let Some(staged) = &mut self.staged else { return };
         if self.error.is_none()
             && let Err(error) = staged.push(header, payload)
@@ -113,13 +113,13 @@ impl State {
     }
 
     /// Begins a request.
-    pub(super) fn begin(&mut self, header: SendHeader, operands: Option<AtomicSeg>) {
+    pub(in crate::ffi) fn begin(&mut self, header: SendHeader, operands: Option<AtomicSeg>) {
         self.finish();
         self.current = Some(Request { header, operands, to: None, data: None });
     }
 
     /// Begins a request for a large TCP segment, whose headers it copies.
-    pub(super) fn begin_segment(&mut self, header: SendHeader, mss: u16, headers: &[u8]) {
+    pub(in crate::ffi) fn begin_segment(&mut self, header: SendHeader, mss: u16, headers: &[u8]) {
         self.begin(header, None);
         match concatenated(&[headers]) {
             Ok(bytes) => self.headers = Some(Headers { mss, bytes }),
@@ -129,7 +129,7 @@ impl State {
 
     /// Completes the previous request, if it still waits. A request that never got its data has
     /// none; a request without its destination is an error.
-    pub(super) fn finish(&mut self) {
+    pub(in crate::ffi) fn finish(&mut self) {
         match &self.current {
             None => {}
             Some(request) if request.to.is_none() && self.names_destinations() => {
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Returns the header of the queue pair's WQEs; `None` without a send queue.
-    pub(super) fn wqe_header(&self) -> Option<WqeHeader> {
+    pub(in crate::ffi) fn wqe_header(&self) -> Option<WqeHeader> {
         self.staged.as_ref().map(StagedSends::wqe_header)
     }
 
@@ -151,7 +151,7 @@ impl State {
 
     /// Sets the data of the current request to segments.
     #[inline]
-    pub(super) fn set_segments(&mut self, segments: &[Sge]) {
+    pub(in crate::ffi) fn set_segments(&mut self, segments: &[Sge]) {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
         if request.to.is_none() && self.names_destinations() {
             return self.keep(request, copied(segments).map(Kept::Segments));
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Sets the data of the current request to a copy of `pieces`.
-    pub(super) fn set_inline(&mut self, pieces: &[&[u8]]) {
+    pub(in crate::ffi) fn set_inline(&mut self, pieces: &[&[u8]]) {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
         if request.operands.is_some() || self.headers.is_some() {
             return self.fail(errno(PostError::Inline));
@@ -188,7 +188,7 @@ impl State {
     }
 
     /// Sets the destination of the current request, whose data may be known already.
-    pub(super) fn set_destination(&mut self, to: To) {
+    pub(in crate::ffi) fn set_destination(&mut self, to: To) {
         let Some(request) = &mut self.current else { return self.fail(Errno::INVAL) };
         request.to = Some(to);
         match request.data.take() {
@@ -202,7 +202,7 @@ impl State {
     ///
     /// # Errors
     /// The first error of a request; `EINVAL` without a send queue.
-    pub(super) fn post(mut self) -> Result<(), Errno> {
+    pub(in crate::ffi) fn post(mut self) -> Result<(), Errno> {
         self.finish();
         match self.error {
             Some(error) => Err(error),

@@ -17,9 +17,9 @@ use vrnic_queues::qp::Halves;
 use vrnic_queues::send::Place;
 use vrnicdv::handover::{Area as DvArea, CqLayout, Doorbell, QpLayout, Queues, Ring};
 
-use super::bindings as c;
-use super::dv::check_context;
-use super::{cq, qp, status};
+use crate::ffi::bindings as c;
+use crate::ffi::dv::check_context;
+use crate::ffi::{cq, qp, status};
 
 /// The header has the formats and the numbers of the adapter.
 const _: () = {
@@ -108,7 +108,7 @@ const _: () = {
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, and there must be room for the layout.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_hand_over_qp(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_hand_over_qp(
     qp: *mut c::ibv_qp,
     queues: u32,
     layout: *mut c::vrnicdv_qp_layout,
@@ -154,7 +154,7 @@ unsafe fn hand_over_qp(qp: *mut c::ibv_qp, queues: u32) -> Result<c::vrnicdv_qp_
 /// # Safety
 /// `cq` must be a live completion queue of libibverbs, and there must be room for the layout.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn vrnicdv_hand_over_cq(
+pub(in crate::ffi) unsafe extern "C" fn vrnicdv_hand_over_cq(
     cq: *mut c::ibv_cq,
     layout: *mut c::vrnicdv_cq_layout,
 ) -> c_int {
