@@ -25,6 +25,8 @@ use crate::{
     adapter_memory::{self, AdapterMemory},
     comp_vectors::{Handlers, cpuhp::Following},
     debugfs::{DebugFiles, DirectLists, Tree, query::Inspector},
+    direct::quota::Quotas,
+    direct::ranges::Ranges,
     events::{self, AsyncHandler},
     health::Health,
     hw::{
@@ -36,8 +38,6 @@ use crate::{
     paging::Paging,
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
-    quota::Quotas,
-    ranges::Ranges,
     rdma::{
         attr::Protocol,
         event::{CqLink, QpLink, SrqLink},

@@ -20,15 +20,14 @@
 //! | [`paging`] | what regions share whose pages come and go |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
-//! | [`ranges`], [`exports`] | owners of address ranges; the functions of `direct.h` |
+//! | [`exports`] | the functions of `direct.h` |
 //! | [`adapter_memory`] | memory of the adapter with page structs: the window, device memory |
-//! | [`quota`] | limits of the address ranges and the device memory of contexts and users |
-//! | [`direct_work`] | the work requests of `direct.h` |
+//! | `direct` | direct transfers and direct verbs |
 //! | [`methods`] | methods for the provider that the core does not have |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
 //! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::p2p`], [`hw::pci`], [`hw::uar`],
-//! [`comp_vectors::cpuhp`], [`debugfs::permission`], [`direct_work`], [`exports`],
+//! [`comp_vectors::cpuhp`], [`debugfs::permission`], [`direct::work`], [`exports`],
 //! [`iwarp::socket`], [`methods`], [`pairing`], [`probe`], [`recovery`] and [`workqueue`].
 
 extern crate vrnic_abi as abi;
@@ -42,7 +41,7 @@ mod adapter_memory;
 mod bindings;
 mod comp_vectors;
 mod debugfs;
-mod direct_work;
+mod direct;
 mod events;
 mod exports;
 mod health;
@@ -55,8 +54,6 @@ mod pairing;
 mod port_link;
 mod probe;
 mod quiesce;
-mod quota;
-mod ranges;
 mod rdma;
 mod recovery;
 mod stations;

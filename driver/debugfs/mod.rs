@@ -42,9 +42,9 @@ use kernel::{
 
 use self::{faults::Faults, objects::Listing, query::Inspector, window::Window};
 use crate::{
+    direct::ranges::{Owners, Ranges},
     hw::admin::{Admin, AdminState},
     quiesce::Liveness,
-    ranges::{Owners, Ranges},
 };
 
 mod faults;

@@ -9,7 +9,7 @@ use abi::{
 use kernel::{current, prelude::*, sync::Arc};
 
 use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
-use crate::quota::ContextQuotas;
+use crate::direct::quota::ContextQuotas;
 use crate::rdma::{
     self,
     attr::Protocol,

@@ -18,7 +18,7 @@ use super::{
     qp::{Qp, Queues},
     range_end,
 };
-use crate::{quota::Counted, rdma::ucontext::User};
+use crate::{direct::quota::Counted, rdma::ucontext::User};
 
 /// Carries out a request of a process about a range of its queue pair.
 pub(crate) fn run(ctx: &Ctx<'_>, qp: &Qp, dm: Option<&Dm>, user: &User<'_, Verbs>) -> Result {

@@ -17,8 +17,8 @@ use super::{
     mr::{Mr, rights},
 };
 use crate::{
+    direct::quota::Counted,
     hw::p2p::PeerMemory,
-    quota::Counted,
     rdma::{
         self,
         dm::{DmOperations, DmRegion, DmRequest},

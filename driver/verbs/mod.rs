@@ -61,7 +61,7 @@ pub(crate) use ctx::{Ctx, Verbs};
 pub(crate) use post::Command;
 
 use crate::{
-    direct_work,
+    direct::work,
     rdma::{Driver, own_wr::OwnWr},
 };
 
@@ -80,5 +80,5 @@ impl Driver for Verbs {
     type Flow = flow::Flow;
     type Wq = wq::Wq;
 
-    const OWN_WRS: &'static [OwnWr] = direct_work::REQUESTS;
+    const OWN_WRS: &'static [OwnWr] = work::REQUESTS;
 }

@@ -24,7 +24,7 @@ use super::{
     consumer::{Consumer, Entries, NO_QPN},
     qp::kernel::Feeder,
 };
-use crate::direct_work;
+use crate::direct::work;
 use crate::hw::ring::Ring;
 use crate::pairing::PORT;
 use crate::rdma::{
@@ -228,7 +228,7 @@ fn completion(cqe: &Cqe) -> Wc {
 fn own(cqe: &Cqe, flags: Flags) -> Option<OwnWc> {
     if flags.contains(Flags::COMMAND) {
         let ended = flags.contains(Flags::INVALIDATED);
-        let flags = direct_work::EXECUTED | if ended { direct_work::ENDED } else { 0 };
+        let flags = work::EXECUTED | if ended { work::ENDED } else { 0 };
         return Some(OwnWc { flags, word: u32::from_ne_bytes(cqe.imm) });
     }
     let is_command = cqe.opcode == Opcode::SendCmd as u8;
@@ -238,8 +238,8 @@ fn own(cqe: &Cqe, flags: Flags) -> Option<OwnWc> {
 fn opcode(opcode: Opcode) -> WcOpcode {
     match opcode {
         Opcode::RegMr => WcOpcode::REG_MR,
-        Opcode::SendCmd => direct_work::COMMAND,
-        other => other.wc_opcode().map_or(direct_work::COMPLETION, WcOpcode::new),
+        Opcode::SendCmd => work::COMMAND,
+        other => other.wc_opcode().map_or(work::COMPLETION, WcOpcode::new),
     }
 }
 
