@@ -39,10 +39,10 @@ use crate::{
     pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
     rdma::{
-        attr::Protocol,
         event::{CqLink, QpLink, SrqLink},
-        mmap::IoArea,
-        paged_umem,
+        memory::paged_umem,
+        port::attr::Protocol,
+        user::mmap::IoArea,
     },
     workqueue::OwnQueue,
 };

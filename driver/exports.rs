@@ -20,11 +20,12 @@ use kernel::{
 use crate::{
     bindings,
     iwarp::{ClientSocket, Observer},
-    rdma::{cq::Cq, lend, qp::Qp},
+    rdma::{lend, queues::cq::Cq, queues::qp::Qp},
     verbs::{
-        Command, Ctx, Verbs, connection, cq,
+        Command, Ctx, Verbs, cq,
         direct::{self, Transfer},
-        toe,
+        tcp::connection,
+        tcp::toe,
     },
 };
 

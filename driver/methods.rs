@@ -7,7 +7,7 @@ use kernel::{error::from_result, ffi::c_int, prelude::*};
 
 use crate::{
     bindings,
-    rdma::{dm, qp::Qp, registration::Methods, ucontext::User},
+    rdma::{memory::dm, queues::qp::Qp, registration::Methods, user::ucontext::User},
     verbs::{self, Verbs},
 };
 
@@ -77,7 +77,7 @@ unsafe extern "C" fn vrnic_method_attach(
         // SAFETY: the core has found the queue pair, or the opened handle of one, among the objects
         // of an open context of this driver, keeps it until the method has returned, and passes the
         // method's payload.
-        unsafe { Qp::<Verbs>::lend_to_user(qp, udata, verbs::toe::attach) }?;
+        unsafe { Qp::<Verbs>::lend_to_user(qp, udata, verbs::tcp::toe::attach) }?;
         Ok(0)
     })
 }
@@ -99,7 +99,7 @@ unsafe extern "C" fn vrnic_method_start(
         // passes the method's payload.
         unsafe {
             Qp::<Verbs>::lend_to_user(from, udata, |ctx, from, user| {
-                Qp::<Verbs>::lend(to, |_, to| verbs::toe::start(ctx, from, to, user))
+                Qp::<Verbs>::lend(to, |_, to| verbs::tcp::toe::start(ctx, from, to, user))
             })
         }?;
         Ok(0)
@@ -120,7 +120,7 @@ unsafe extern "C" fn vrnic_method_connection(
         // SAFETY: the core has found the queue pair, or the opened handle of one, among the objects
         // of an open context of this driver, keeps it until the method has returned, and passes the
         // method's payload.
-        unsafe { Qp::<Verbs>::lend_to_user(qp, udata, verbs::connection::run) }?;
+        unsafe { Qp::<Verbs>::lend_to_user(qp, udata, verbs::tcp::connection::run) }?;
         Ok(0)
     })
 }
@@ -142,7 +142,7 @@ unsafe extern "C" fn vrnic_method_query_dm(
         // SAFETY: the payload belongs to the method that runs, and the core has called the method
         // for an open context of this driver.
         let user = unsafe { User::<Verbs>::of_method(udata) }.ok_or(EINVAL)?;
-        verbs::dm::query(dm, &user)?;
+        verbs::memory::dm::query(dm, &user)?;
         Ok(0)
     })
 }

@@ -8,7 +8,7 @@ use kernel::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use crate::{rdma::page_list::PageList, workqueue::OwnQueue};
+use crate::{rdma::memory::page_list::PageList, workqueue::OwnQueue};
 
 /// What regions need to give pages to the adapter.
 #[pin_data]

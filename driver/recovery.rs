@@ -33,8 +33,8 @@ use crate::{
     pairing::{Follow, Neighbours, PORT, Pairing},
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::{
-        attr::Protocol,
-        netdev::NetdevRef,
+        port::attr::Protocol,
+        port::netdev::NetdevRef,
         registration::{Config, Iwarp, Registration, Unregistered},
     },
     stations::{self, Station},

@@ -15,7 +15,7 @@ use crate::{
     pairing::PORT,
     rdma::{
         event::DeviceLink,
-        netdev::NetdevRef,
+        port::netdev::NetdevRef,
         registration::{Registration, Unregistered},
     },
     verbs::Verbs,

@@ -34,7 +34,7 @@ extern crate vrnic_abi as abi;
 
 use kernel::{driver, prelude::*};
 
-use crate::{comp_vectors::cpuhp::Hotplug, rdma::fault::FaultQueues};
+use crate::{comp_vectors::cpuhp::Hotplug, rdma::memory::fault::FaultQueues};
 
 mod adapter;
 mod adapter_memory;

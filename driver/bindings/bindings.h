@@ -27,4 +27,4 @@
 #include "../methods.h"
 #include "../pairing/helpers.h"
 #include "../rdma/helpers.h"
-#include "../rdma/paging_helpers.h"
+#include "../rdma/memory/paging_helpers.h"

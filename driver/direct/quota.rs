@@ -17,7 +17,7 @@ use kernel::{
     task::Kuid,
 };
 
-use crate::rdma::mmap::Keeps;
+use crate::rdma::user::mmap::Keeps;
 
 /// Address ranges that a context may have.
 const RANGES_OF_CONTEXT: u64 = 4;

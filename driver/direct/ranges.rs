@@ -12,7 +12,7 @@ use kernel::{
     },
 };
 
-use crate::{direct::quota::Counted, hw::p2p::PeerMemory, rdma::mmap::Keeps};
+use crate::{direct::quota::Counted, hw::p2p::PeerMemory, rdma::user::mmap::Keeps};
 
 /// The owner of a range that belongs to no queue pair, but is not free: it is about to be given to
 /// one, its queue pair is being destroyed, or a process still has it mapped.

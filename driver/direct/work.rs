@@ -5,7 +5,7 @@ use abi::sq::Opcode;
 
 use crate::{
     bindings,
-    rdma::{own_wr::OwnWr, wc::WcOpcode},
+    rdma::{own_wr::OwnWr, requests::wc::WcOpcode},
 };
 
 const _: () =

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::rdma::{
     iwcm::{Accepts, Address, Closing, CmId, Connected, Connects, Depths},
-    netdev::NetdevRef,
+    port::netdev::NetdevRef,
 };
 
 /// The events that must still be reported to the owner of a connection.

@@ -35,7 +35,7 @@ use super::{
 };
 use crate::rdma::{
     iwcm::{CmId, ConnParam, ConnRequest, Connects, Refused},
-    netdev::NetdevRef,
+    port::netdev::NetdevRef,
 };
 
 /// The part of a listener that its accepted connections use.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::rdma::{
     iwcm::{CmId, ConnRequest, Identity, Listens},
-    netdev::NetdevRef,
+    port::netdev::NetdevRef,
 };
 
 /// Number of connections of a listener that may wait for their request. A listener with a larger

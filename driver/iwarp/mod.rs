@@ -59,7 +59,7 @@ use crate::{
     quiesce::Liveness,
     rdma::{
         iwcm::{Accepts, CmId, ConnParam, Connects, Identity, Listens, Offer, Refused},
-        netdev::NetdevRef,
+        port::netdev::NetdevRef,
     },
     workqueue::OwnQueue,
 };

@@ -17,7 +17,7 @@ use crate::{
     bindings,
     rdma::{
         iwcm::{Address, CmId, Listens},
-        netdev::NetdevRef,
+        port::netdev::NetdevRef,
     },
 };
 

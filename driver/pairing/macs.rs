@@ -6,7 +6,7 @@
 use kernel::prelude::*;
 
 use super::port::Port;
-use crate::{bindings, rdma::netdev::NetdevRef};
+use crate::{bindings, rdma::port::netdev::NetdevRef};
 
 /// The MACs that the adapter knows, by the index of their entries in its table.
 pub(super) struct Macs {

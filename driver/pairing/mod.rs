@@ -36,7 +36,7 @@ use self::{macs::Macs, port::Settings};
 use crate::{
     bindings,
     port_link::LinkEvents,
-    rdma::{event::DeviceLink, netdev::NetdevRef},
+    rdma::{event::DeviceLink, port::netdev::NetdevRef},
     workqueue::OwnQueue,
 };
 

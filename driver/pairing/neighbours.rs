@@ -10,7 +10,7 @@ use kernel::{
     types::Opaque,
 };
 
-use crate::{bindings, listeners::Listeners, rdma::netdev::NetdevRef};
+use crate::{bindings, listeners::Listeners, rdma::port::netdev::NetdevRef};
 
 /// Tells connections of changes of neighbours, until it is dropped.
 pub(crate) struct Neighbours(Arc<Notifier>);

@@ -10,7 +10,7 @@ use kernel::{
 
 use crate::{
     hw::uar::Doorbells, listeners::Listeners, port_link::PortLink, quiesce::Liveness,
-    rdma::netdev::NetdevRef,
+    rdma::port::netdev::NetdevRef,
 };
 
 /// The time between two checks in [`Port::wait_for_beat`].

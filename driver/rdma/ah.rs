@@ -8,9 +8,9 @@ use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*, types::Opaque
 use super::{
     bindings,
     driver::Driver,
-    gid::{Gid, GidAttr},
     object::Object,
-    ucontext::User,
+    port::gid::{Gid, GidAttr},
+    user::ucontext::User,
 };
 
 /// An address handle; derefs to the driver's part.

@@ -3,7 +3,7 @@
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
-use super::{driver::Driver, qp::Qp};
+use super::{driver::Driver, queues::qp::Qp};
 
 /// The operations of sets of counters. A set has a number of the device, which is not zero.
 ///

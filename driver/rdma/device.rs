@@ -5,7 +5,7 @@ use core::{alloc::Layout, cell::UnsafeCell, mem::offset_of, ptr::NonNull};
 
 use kernel::{device, ffi::c_char, prelude::*, sync::aref::ARef, types::Opaque};
 
-use super::{bindings, driver::Driver, netdev::NetdevRef};
+use super::{bindings, driver::Driver, port::netdev::NetdevRef};
 
 /// An RDMA device: `struct ib_device` first, then what the trampolines need.
 ///

@@ -11,7 +11,7 @@ mod event;
 
 use self::event::Event;
 pub(crate) use self::event::{ConnRequest, Depths};
-use super::{bindings, device::Device, event::QpLink, ops::Operations, qp::Qp};
+use super::{bindings, device::Device, event::QpLink, ops::Operations, queues::qp::Qp};
 
 /// The operations by which the core's connection manager makes connections.
 ///

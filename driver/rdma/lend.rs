@@ -4,7 +4,8 @@
 use kernel::{module::this_module, prelude::*};
 
 use super::{
-    bindings, cq::Cq, device::Device, object::Wrapper, ops::Operations, qp::Qp, ucontext::User,
+    bindings, device::Device, object::Wrapper, ops::Operations, queues::cq::Cq, queues::qp::Qp,
+    user::ucontext::User,
 };
 
 /// Returns the device of an object of any driver.

@@ -3,7 +3,7 @@
 
 use kernel::prelude::*;
 
-use super::{bindings, driver::Driver, object::Object, ucontext::User};
+use super::{bindings, driver::Driver, object::Object, user::ucontext::User};
 
 /// A protection domain; derefs to the driver's part.
 pub(crate) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;

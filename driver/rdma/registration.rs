@@ -6,8 +6,8 @@ use core::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull};
 use kernel::{device, error::to_result, prelude::*, str::CStr};
 
 use super::{
-    attr::Protocol, bindings, device::Device, event::DeviceLink, iwcm::IwOperations,
-    netdev::NetdevRef, ops::Operations, vtable::VTable,
+    bindings, device::Device, event::DeviceLink, iwcm::IwOperations, ops::Operations,
+    port::attr::Protocol, port::netdev::NetdevRef, vtable::VTable,
 };
 
 /// The properties that a device is allocated with.

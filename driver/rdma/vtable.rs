@@ -7,7 +7,7 @@
 //! creating operation of this table has set up, and no other code uses one that is being created or
 //! that has been destroyed; pointers to attributes are valid during the call. Where a client's
 //! handle of a queue pair comes without a look by the core, it may be one of an XRC target, which
-//! the driver has not set up: see [`Qp::from_handle`](super::qp::Qp::from_handle).
+//! the driver has not set up: see [`Qp::from_handle`](super::queues::qp::Qp::from_handle).
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -36,16 +36,16 @@ use kernel::{
 };
 
 use super::{
-    attr::Protocol,
     bindings,
     device::{Device, DeviceChange},
-    mmap,
     object::{Object, Wrapper},
     ops::Operations,
     pd::Pd,
-    stats::StatDesc,
-    ucontext::{NewUcontext, Ucontext},
-    udata::Udata,
+    port::attr::Protocol,
+    port::stats::StatDesc,
+    user::mmap,
+    user::ucontext::{NewUcontext, Ucontext},
+    user::udata::Udata,
 };
 
 /// The entry of an operation that drivers may lack. Operations without which the core could not use

@@ -11,7 +11,7 @@ use super::{Ctx, Verbs};
 use crate::pairing::PORT;
 use crate::rdma::{
     ah::{AhAttr, AhOperations, AhValues},
-    ucontext::User,
+    user::ucontext::User,
 };
 
 /// An address handle.

@@ -12,10 +12,10 @@ use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
 use crate::direct::quota::ContextQuotas;
 use crate::rdma::{
     self,
-    attr::Protocol,
     pd::PdOperations,
-    ucontext::{NewUcontext, Ucontext, UcontextOperations, User},
-    udata::Udata,
+    port::attr::Protocol,
+    user::ucontext::{NewUcontext, Ucontext, UcontextOperations, User},
+    user::udata::Udata,
 };
 
 /// The adapter's part of a user context.

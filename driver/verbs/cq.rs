@@ -17,15 +17,17 @@ use kernel::{
     },
 };
 
-use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable, poll::KernelCq, uar::TakenSlot};
+use super::{
+    Ctx, Verbs, ctx::KERNEL_UAR, memory::pages::PageTable, poll::KernelCq, uar::TakenSlot,
+};
 use crate::bindings;
 use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
-    cq::{CqInit, CqOperations, Moderation, Notify},
-    ucontext::User,
-    umem::{Umem, Use},
-    wc::Completions,
+    memory::umem::{Umem, Use},
+    queues::cq::{CqInit, CqOperations, Moderation, Notify},
+    requests::wc::Completions,
+    user::ucontext::User,
 };
 
 /// The adapter's part of a completion queue.
@@ -67,9 +69,9 @@ impl Cq {
 }
 
 /// The creation flags of processes.
-const USER_FLAGS: u32 = rdma::cq::TIMESTAMPS | rdma::cq::IGNORE_OVERRUN;
+const USER_FLAGS: u32 = rdma::queues::cq::TIMESTAMPS | rdma::queues::cq::IGNORE_OVERRUN;
 /// The creation flags of kernel clients.
-const KERNEL_FLAGS: u32 = rdma::cq::TIMESTAMPS | bindings::VRNIC_CQ_HOLDING;
+const KERNEL_FLAGS: u32 = rdma::queues::cq::TIMESTAMPS | bindings::VRNIC_CQ_HOLDING;
 
 #[vtable]
 impl CqOperations for Verbs {
@@ -93,21 +95,29 @@ impl CqOperations for Verbs {
         }
     }
 
-    fn destroy_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>) -> Result {
+    fn destroy_cq(ctx: &Ctx<'_>, cq: &rdma::queues::cq::Cq<Self>) -> Result {
         ctx.destroy::<command::DestroyCq>(&cq.cqn)?;
         ctx.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
         Ok(())
     }
 
-    fn poll_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, out: &mut Completions<'_>) -> Result {
+    fn poll_cq(
+        ctx: &Ctx<'_>,
+        cq: &rdma::queues::cq::Cq<Self>,
+        out: &mut Completions<'_>,
+    ) -> Result {
         cq.kernel()?.poll(ctx, out)
     }
 
-    fn req_notify_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, notify: Notify) -> Result<bool> {
+    fn req_notify_cq(
+        ctx: &Ctx<'_>,
+        cq: &rdma::queues::cq::Cq<Self>,
+        notify: Notify,
+    ) -> Result<bool> {
         cq.kernel()?.arm(ctx, notify)
     }
 
-    fn modify_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, moderation: Moderation) -> Result {
+    fn modify_cq(ctx: &Ctx<'_>, cq: &rdma::queues::cq::Cq<Self>, moderation: Moderation) -> Result {
         let params = ModifyCq::new(cq.cqn, moderation.count, moderation.period);
         ctx.execute::<command::ModifyCq>(&params)?;
         cq.moderation
@@ -120,7 +130,7 @@ impl CqOperations for Verbs {
     fn resize_user_cq(
         ctx: &Ctx<'_>,
         device: &Device<Self>,
-        cq: &rdma::cq::Cq<Self>,
+        cq: &rdma::queues::cq::Cq<Self>,
         entries: u32,
         user: &User<'_, Self>,
     ) -> Result<u32> {
@@ -150,7 +160,7 @@ impl CqOperations for Verbs {
 /// # Errors
 ///
 /// `EINVAL` for a queue that belongs to a process, `EIO` if the adapter has died.
-pub(crate) fn state(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result<CqState> {
+pub(crate) fn state(ctx: &Ctx<'_>, cq: &rdma::queues::cq::Cq<Verbs>) -> Result<CqState> {
     cq.kernel()?.condition(ctx)
 }
 
@@ -166,7 +176,7 @@ fn create_user(
     let handler = if ring.any_vector { ctx.adapter.handlers().any() } else { init.comp_vector };
     let eqn = ctx.adapter.handlers().get(handler)?.eqn;
     let params = CreateCq::new(uar.index, eqn, ring.log_size, ring.table.pages());
-    let params = match (init.flags & rdma::cq::IGNORE_OVERRUN != 0, ring.holding) {
+    let params = match (init.flags & rdma::queues::cq::IGNORE_OVERRUN != 0, ring.holding) {
         (false, holding) => with_holding(ctx, params, holding)?,
         (true, Some(_)) => return Err(EINVAL),
         (true, None) if !ctx.adapter.caps().has(DeviceFeatures::IGNORE_OVERRUN) => {

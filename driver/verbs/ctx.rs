@@ -16,7 +16,7 @@ use kernel::{
 use crate::{
     adapter::Adapter,
     iwarp::{Connections, Kept, Owner},
-    rdma::{attr::Protocol, netdev::NetdevRef},
+    rdma::{port::attr::Protocol, port::netdev::NetdevRef},
 };
 
 /// The context number of the kernel's own objects.

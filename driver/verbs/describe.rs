@@ -14,13 +14,13 @@ use abi::admin::{
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
-use super::{Ctx, Verbs, mr};
+use super::{Ctx, Verbs, memory::mr};
 use crate::rdma::{
-    cq::Cq,
-    mr::Mr,
-    qp::Qp,
+    memory::mr::Mr,
+    queues::cq::Cq,
+    queues::qp::Qp,
+    queues::srq::Srq,
     restrack::{RawResEntry, ResEntry, ResOperations},
-    srq::Srq,
 };
 
 /// Returns the adapter's record of an object.

@@ -14,11 +14,11 @@ use kernel::prelude::*;
 use super::{
     Ctx, Verbs,
     direct::{self, Transfer},
-    dm::Dm,
+    memory::dm::Dm,
     qp::{Qp, Queues},
     range_end,
 };
-use crate::{direct::quota::Counted, rdma::ucontext::User};
+use crate::{direct::quota::Counted, rdma::user::ucontext::User};
 
 /// Carries out a request of a process about a range of its queue pair.
 pub(crate) fn run(ctx: &Ctx<'_>, qp: &Qp, dm: Option<&Dm>, user: &User<'_, Verbs>) -> Result {

@@ -21,9 +21,9 @@ use crate::{
     pairing::PORT,
     rdma::{
         self,
-        flow::{FlowAttr, FlowKind, FlowOperations, SpecLayout},
-        qp::Qp,
         qp_attr::QpType,
+        queues::flow::{FlowAttr, FlowKind, FlowOperations, SpecLayout},
+        queues::qp::Qp,
     },
 };
 
@@ -47,7 +47,7 @@ impl FlowOperations for Verbs {
         Ok(Flow { id: ctx.execute::<command::CreateFlow>(&params)? })
     }
 
-    fn destroy_flow(ctx: &Ctx<'_>, flow: &rdma::flow::Flow<Self>) -> Result {
+    fn destroy_flow(ctx: &Ctx<'_>, flow: &rdma::queues::flow::Flow<Self>) -> Result {
         ctx.destroy::<command::DestroyFlow>(&flow.id)
     }
 }

@@ -28,9 +28,9 @@ use crate::direct::work;
 use crate::hw::ring::Ring;
 use crate::pairing::PORT;
 use crate::rdma::{
-    cq::Notify,
     event::QpLink,
-    wc::{Completions, OwnWc, Wc, WcOpcode, WcOrigin, WcStatus},
+    queues::cq::Notify,
+    requests::wc::{Completions, OwnWc, Wc, WcOpcode, WcOrigin, WcStatus},
 };
 
 /// A completion queue that a kernel client polls.

@@ -21,13 +21,13 @@ use kernel::{
 };
 use zerocopy::{IntoBytes, little_endian::U64};
 
-use super::{Verbs, mr::rights};
+use super::{Verbs, memory::mr::rights};
 use crate::bindings;
 use crate::hw::ring::{Ring, is_before};
-use crate::rdma::mr::Registration;
+use crate::rdma::memory::mr::Registration;
 use crate::rdma::{
-    recv_wr::{RecvWr, RecvWrs},
-    wr::{Operands, SendWr, SendWrs, Sge},
+    requests::recv_wr::{RecvWr, RecvWrs},
+    requests::wr::{Operands, SendWr, SendWrs, Sge},
 };
 
 /// A SCSI command of a kernel client.

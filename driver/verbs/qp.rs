@@ -34,13 +34,13 @@ use super::{Ctx, Verbs, creator::Creator, range_end, xrc};
 use crate::pairing::PORT;
 use crate::rdma::{
     self, Device,
-    attr::Protocol,
-    gid::Gid,
-    qp::{NewQp, QpInit, QpOperations},
+    port::attr::Protocol,
+    port::gid::Gid,
     qp_attr::{QpAttr, QpAttrMask, QpCap, QpQuery, QpState, QpType},
-    recv_wr::RecvWrs,
-    ucontext::User,
-    wr::SendWrs,
+    queues::qp::{NewQp, QpInit, QpOperations},
+    requests::recv_wr::RecvWrs,
+    requests::wr::SendWrs,
+    user::ucontext::User,
 };
 
 /// The adapter's part of a queue pair.
@@ -187,7 +187,7 @@ impl QpOperations for Verbs {
 
     fn modify_qp(
         ctx: &Ctx<'_>,
-        qp: &rdma::qp::Qp<Self>,
+        qp: &rdma::queues::qp::Qp<Self>,
         attr: &QpAttr<'_>,
         mask: QpAttrMask,
     ) -> Result {
@@ -197,11 +197,15 @@ impl QpOperations for Verbs {
         }
     }
 
-    fn query_qp(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>) -> Result<QpQuery> {
+    fn query_qp(ctx: &Ctx<'_>, qp: &rdma::queues::qp::Qp<Self>) -> Result<QpQuery> {
         modify::query(ctx, qp)
     }
 
-    fn destroy_qp(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, user: Option<&User<'_, Self>>) -> Result {
+    fn destroy_qp(
+        ctx: &Ctx<'_>,
+        qp: &rdma::queues::qp::Qp<Self>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result {
         let connection = ctx.connections().map(|connections| {
             // The connection manager gives its reference back when it has got the last event.
             qp.end_references(|| connections.close(qp.qpn));
@@ -231,22 +235,26 @@ impl QpOperations for Verbs {
         Ok(())
     }
 
-    fn post_send(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result {
+    fn post_send(
+        ctx: &Ctx<'_>,
+        qp: &rdma::queues::qp::Qp<Self>,
+        wrs: &mut SendWrs<'_, Self>,
+    ) -> Result {
         qp.kernel()?.post_send(ctx, wrs)
     }
 
-    fn post_recv(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+    fn post_recv(ctx: &Ctx<'_>, qp: &rdma::queues::qp::Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
         qp.kernel()?.post_recv(ctx, wrs)
     }
 
     /// Joins a group. The program has to make the network send the group's frames here (rdma_cm
     /// sends the IGMP reports).
-    fn attach_mcast(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+    fn attach_mcast(ctx: &Ctx<'_>, qp: &rdma::queues::qp::Qp<Self>, group: Gid) -> Result {
         ctx.execute::<command::AttachMcast>(&Mcast::new(qp.qpn, group))?;
         Ok(())
     }
 
-    fn detach_mcast(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+    fn detach_mcast(ctx: &Ctx<'_>, qp: &rdma::queues::qp::Qp<Self>, group: Gid) -> Result {
         match ctx.execute::<command::DetachMcast>(&Mcast::new(qp.qpn, group)) {
             Err(error) if !ctx.adapter.is_dead() => Err(error),
             _ => Ok(()),

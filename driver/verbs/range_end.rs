@@ -5,7 +5,7 @@ use abi::{Qpn, RangeNumber, uverbs::range_mmap};
 use kernel::prelude::*;
 
 use super::{Ctx, Verbs};
-use crate::{direct::ranges::Held, rdma::ucontext::User};
+use crate::{direct::ranges::Held, rdma::user::ucontext::User};
 
 /// Frees the ranges of a process whose queue pair has been destroyed, as soon as no process has
 /// them mapped any more. Without a `user` its context goes, and the mappings with it.

@@ -17,14 +17,16 @@ use kernel::{
     },
 };
 
-use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable, post::WorkQueue, uar::TakenSlot};
+use super::{
+    Ctx, Verbs, ctx::KERNEL_UAR, memory::pages::PageTable, post::WorkQueue, uar::TakenSlot,
+};
 use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
-    recv_wr::RecvWrs,
-    srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqOperations, SrqQuery, SrqSize},
-    ucontext::User,
-    umem::{Umem, Use},
+    memory::umem::{Umem, Use},
+    queues::srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqOperations, SrqQuery, SrqSize},
+    requests::recv_wr::RecvWrs,
+    user::ucontext::User,
 };
 
 /// The adapter's part of a shared receive queue.
@@ -160,7 +162,7 @@ impl SrqOperations for Verbs {
     fn modify_srq(
         ctx: &Ctx<'_>,
         device: &Device<Self>,
-        srq: &rdma::srq::Srq<Self>,
+        srq: &rdma::queues::srq::Srq<Self>,
         change: SrqChange,
         user: Option<&User<'_, Self>>,
     ) -> Result {
@@ -180,19 +182,23 @@ impl SrqOperations for Verbs {
         Ok(())
     }
 
-    fn query_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result<SrqQuery> {
+    fn query_srq(ctx: &Ctx<'_>, srq: &rdma::queues::srq::Srq<Self>) -> Result<SrqQuery> {
         let status = ctx.execute::<command::QuerySrq>(&srq.srqn)?;
         let size = SrqSize { max_wr: srq.entries.load(Relaxed), max_sge: srq.max_sge };
         Ok(SrqQuery { size, limit: status.limit.get() })
     }
 
-    fn destroy_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result {
+    fn destroy_srq(ctx: &Ctx<'_>, srq: &rdma::queues::srq::Srq<Self>) -> Result {
         ctx.destroy::<command::DestroySrq>(&srq.srqn)?;
         ctx.adapter.remove_srq(srq.srqn, srq.link());
         Ok(())
     }
 
-    fn post_srq_recv(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+    fn post_srq_recv(
+        ctx: &Ctx<'_>,
+        srq: &rdma::queues::srq::Srq<Self>,
+        wrs: &mut RecvWrs<'_>,
+    ) -> Result {
         srq.kernel()?.post_recv(ctx, wrs)
     }
 }

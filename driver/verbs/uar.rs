@@ -10,7 +10,7 @@ use kernel::{
 };
 
 use super::Ctx;
-use crate::rdma::mmap::IoArea;
+use crate::rdma::user::mmap::IoArea;
 
 /// A doorbell page of a context.
 #[derive(Clone, Copy, Debug)]

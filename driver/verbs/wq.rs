@@ -23,8 +23,8 @@ use crate::{
     rdma::{
         self, Device,
         qp_attr::{QpCap, QpType},
-        ucontext::User,
-        wq::{NewWq, WqChange, WqInit, WqOperations, WqState},
+        queues::wq::{NewWq, WqChange, WqInit, WqOperations, WqState},
+        user::ucontext::User,
     },
 };
 
@@ -69,7 +69,7 @@ impl WqOperations for Verbs {
 
     fn modify_wq(
         ctx: &Ctx<'_>,
-        wq: &rdma::wq::Wq<Self>,
+        wq: &rdma::queues::wq::Wq<Self>,
         change: WqChange,
         done: impl FnOnce(WqState),
     ) -> Result {
@@ -101,7 +101,7 @@ impl WqOperations for Verbs {
         Ok(())
     }
 
-    fn destroy_wq(ctx: &Ctx<'_>, wq: &rdma::wq::Wq<Self>) -> Result {
+    fn destroy_wq(ctx: &Ctx<'_>, wq: &rdma::queues::wq::Wq<Self>) -> Result {
         ctx.destroy::<command::DestroyQp>(&wq.qpn)
     }
 

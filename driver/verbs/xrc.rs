@@ -10,9 +10,9 @@ use abi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable};
+use super::{Ctx, Verbs, ctx::KERNEL_UAR, memory::pages::PageTable};
 use crate::hw::ring::{Ring, RingShape};
-use crate::rdma::{self, qp::QpInit, xrcd::XrcdOperations};
+use crate::rdma::{self, queues::qp::QpInit, queues::xrcd::XrcdOperations};
 
 /// The adapter's part of an XRC domain.
 pub(crate) struct Xrcd {
@@ -40,7 +40,7 @@ impl XrcdOperations for Verbs {
         })
     }
 
-    fn dealloc_xrcd(ctx: &Ctx<'_>, xrcd: &rdma::xrcd::Xrcd<Self>) -> Result {
+    fn dealloc_xrcd(ctx: &Ctx<'_>, xrcd: &rdma::queues::xrcd::Xrcd<Self>) -> Result {
         ctx.destroy::<command::FreeXrcd>(&xrcd.xrcdn)?;
         if let Err(error) = ctx.destroy::<command::DestroyCq>(&xrcd.cqn) {
             ctx.hold::<command::DestroyCq, _>(&xrcd.cqn, error, xrcd.ring.clone());

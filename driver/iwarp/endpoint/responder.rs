@@ -23,7 +23,7 @@ use crate::{
     },
     rdma::{
         iwcm::{Accepts, Address, CmId, ConnParam, ConnRequest, Offer, Refused},
-        netdev::NetdevRef,
+        port::netdev::NetdevRef,
     },
 };
 

@@ -11,7 +11,7 @@ use crate::{
         connection::Connection,
         socket::{Lender, Snapshot, Socket},
     },
-    rdma::netdev::NetdevRef,
+    rdma::port::netdev::NetdevRef,
 };
 
 /// The most bytes that can be handed over.

@@ -4,9 +4,9 @@
 use super::*;
 use crate::rdma::{
     ah::{Ah, AhAttr},
-    gid::Gid,
-    qp::Qp,
-    ucontext::User,
+    port::gid::Gid,
+    queues::qp::Qp,
+    user::ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {

@@ -4,7 +4,7 @@
 //! that ends it.
 
 use super::*;
-use crate::rdma::qp::Qp;
+use crate::rdma::queues::qp::Qp;
 
 impl<T: Operations> VTable<T> {
     /// The operations of this file.

@@ -2,7 +2,7 @@
 //! Trampolines of device memory.
 
 use super::*;
-use crate::rdma::dm::{Dm, DmRegion, DmRequest};
+use crate::rdma::memory::dm::{Dm, DmRegion, DmRequest};
 
 impl<T: Operations> VTable<T> {
     /// The operations of this file.

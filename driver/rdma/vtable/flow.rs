@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::rdma::{
-    flow::{Flow, FlowAttr},
-    qp::Qp,
+    queues::flow::{Flow, FlowAttr},
+    queues::qp::Qp,
 };
 
 impl<T: Operations> VTable<T> {

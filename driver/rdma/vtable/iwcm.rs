@@ -12,7 +12,7 @@ use kernel::{
 use super::{super::bindings, CoreObject, EMPTY, VTable, Wrapper};
 use crate::rdma::{
     iwcm::{CmId, ConnParam, Given, IwOperations, Offer, private_data},
-    qp::Qp,
+    queues::qp::Qp,
 };
 
 impl CoreObject for bindings::iw_cm_id {

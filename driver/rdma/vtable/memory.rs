@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::rdma::{
-    mr::{self, Advice, Mr, NewMr, RegionChange, UserRegion},
-    mw::{Mw, MwType},
-    ucontext::User,
+    memory::mr::{self, Advice, Mr, NewMr, RegionChange, UserRegion},
+    memory::mw::{Mw, MwType},
+    user::ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {

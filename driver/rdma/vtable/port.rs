@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::rdma::{
-    gid::GidAttr,
-    mad::{Mad, MadResult},
+    port::gid::GidAttr,
+    port::mad::{Mad, MadResult},
 };
 
 impl<T: Operations> VTable<T> {

@@ -7,14 +7,14 @@ use kernel::sync::barrier::{Write, smp_mb};
 
 use super::*;
 use crate::rdma::{
-    cq::{Cq, CqInit, Moderation, Notify},
     event::{CqLink, QpLink},
-    qp::{Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpType},
-    recv_wr::RecvWrs,
-    ucontext::User,
-    wc::Completions,
-    wr::SendWrs,
+    queues::cq::{Cq, CqInit, Moderation, Notify},
+    queues::qp::{Qp, QpInit},
+    requests::recv_wr::RecvWrs,
+    requests::wc::Completions,
+    requests::wr::SendWrs,
+    user::ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {

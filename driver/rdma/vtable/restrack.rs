@@ -4,11 +4,11 @@
 
 use super::*;
 use crate::rdma::{
-    cq::Cq,
-    mr::Mr,
-    qp::Qp,
+    memory::mr::Mr,
+    queues::cq::Cq,
+    queues::qp::Qp,
+    queues::srq::Srq,
     restrack::{RawResEntry, ResEntry, ResOperations},
-    srq::Srq,
 };
 
 /// The entry of an operation that drivers may lack for an object.

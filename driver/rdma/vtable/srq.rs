@@ -4,8 +4,8 @@
 use super::*;
 use crate::rdma::{
     event::SrqLink,
-    srq::{Srq, SrqChange, SrqInit},
-    ucontext::User,
+    queues::srq::{Srq, SrqChange, SrqInit},
+    user::ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {

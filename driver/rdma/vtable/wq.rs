@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::rdma::{
-    ucontext::User,
-    wq::{Wq, WqChange, WqInit, WqState},
+    queues::wq::{Wq, WqChange, WqInit, WqState},
+    user::ucontext::User,
 };
 
 impl<T: Operations> VTable<T> {

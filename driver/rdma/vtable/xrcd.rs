@@ -2,7 +2,7 @@
 //! Trampolines of XRC domains.
 
 use super::*;
-use crate::rdma::xrcd::Xrcd;
+use crate::rdma::queues::xrcd::Xrcd;
 
 impl<T: Operations> VTable<T> {
     /// The operations of this file.

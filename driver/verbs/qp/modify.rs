@@ -11,8 +11,8 @@ use super::{Queues, modify_command};
 use crate::{
     pairing::PORT,
     rdma::{
-        qp::Qp,
         qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpType, QpValues, transition_is_ok},
+        queues::qp::Qp,
     },
     verbs::{
         Ctx, Verbs,

@@ -13,8 +13,8 @@ use crate::{
     bindings,
     hw::ring::RingShape,
     rdma::{
-        qp::QpInit,
         qp_attr::{QpCap, QpType},
+        queues::qp::QpInit,
     },
     verbs::{Ctx, Verbs, context::Pd},
 };

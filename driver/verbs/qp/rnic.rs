@@ -12,8 +12,8 @@ use kernel::prelude::*;
 use super::{modify, modify_command};
 use crate::{
     rdma::{
-        qp::Qp,
         qp_attr::{QpAttr, QpAttrMask, QpState, QpValues},
+        queues::qp::Qp,
     },
     verbs::{Ctx, Verbs},
 };

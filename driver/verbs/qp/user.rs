@@ -16,13 +16,13 @@ use crate::{
     hw::ring::RingShape,
     rdma::{
         Device,
-        qp::QpInit,
+        memory::umem::{Umem, Use},
         qp_attr::{QpCap, QpType},
-        ucontext::User,
-        umem::{Umem, Use},
-        wq::WqTable,
+        queues::qp::QpInit,
+        queues::wq::WqTable,
+        user::ucontext::User,
     },
-    verbs::{Ctx, Verbs, context::Pd, pages::PageTable, uar::TakenSlot},
+    verbs::{Ctx, Verbs, context::Pd, memory::pages::PageTable, uar::TakenSlot},
 };
 
 /// The memory of a process' queue pair: its pinned rings and its doorbell slot.

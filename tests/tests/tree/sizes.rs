@@ -17,7 +17,7 @@ const FOLDER: usize = 20;
 const TABLES: [&str; 4] = [
     "abi/src/sq/opcode.rs: describe",
     "device/adapter/src/control/admin/mod.rs: execute",
-    "driver/rdma/attr.rs: write_to",
+    "driver/rdma/port/attr.rs: write_to",
     "provider/src/ffi/driver.rs: context_ops",
 ];
 
