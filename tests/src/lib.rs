@@ -21,6 +21,7 @@
 //! | [`rails`] | one of several devices of a guest |
 //! | [`rules`] | rules of the daemon for fault injection |
 //! | [`storage`] | a disk of one guest that the other uses |
+//! | [`tree`] | the files of the repository, and what their tests show |
 //!
 //! `tests/suites.toml` lists the suites.
 #![forbid(unsafe_code)]
@@ -40,3 +41,4 @@ pub mod rules;
 pub mod shell;
 pub mod siw;
 pub mod storage;
+pub mod tree;

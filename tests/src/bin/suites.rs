@@ -11,6 +11,7 @@ use vrnic_tests::harness::report;
 use vrnic_tests::repository::changed::Workspace;
 use vrnic_tests::repository::record;
 use vrnic_tests::repository::rows::{List, Row, Tier, page, with_table};
+use vrnic_tests::tree::shows;
 
 /// What derives from tests/suites.toml and from a run of scripts/test.
 #[derive(Parser)]
@@ -23,6 +24,11 @@ enum Command {
     LeftOut,
     /// Writes the table of suites into docs/testing.md.
     Docs,
+    /// Prints what the tests show, by topic, from the tags in their doc comments.
+    Shows {
+        /// A topic, such as memory.
+        topic: Option<String>,
+    },
     /// Prints the suites in the order in which .ci/suites runs them, each with its seconds.
     Order {
         /// The number of commits.
@@ -72,6 +78,7 @@ fn main() -> Result<()> {
             let page = page();
             fs::write(&page, with_table(&fs::read_to_string(&page)?, &List::read()?.table())?)?;
         }
+        Command::Shows { topic } => print!("{}", shows::page(&shows::all().0, topic.as_deref())?),
         Command::Order { commits, failed } => order(commits, &failed)?,
         Command::Record { output } => {
             let path = record::path();

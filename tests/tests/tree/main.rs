@@ -1,12 +1,13 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
-//! comments, code in documentation, the files that documents name, the tables of modules, cycles
-//! between modules, the modules with `unsafe`, guards that are made too early, parameters that are
-//! tuples, sizes of functions, files and folders, types of one name, doc comments that do not stand
-//! alone, and the suites of whole-system tests.
+//! comments, code in documentation, the files that documents name, what tests say that they show,
+//! the tables of modules, cycles between modules, the modules with `unsafe`, guards that are made
+//! too early, parameters that are tuples, sizes of functions, files and folders, types of one name,
+//! doc comments that do not stand alone, and the suites of whole-system tests.
+//!
+//! Shows: tools
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`files`] | the files of the tree |
 //! | [`listed`] | numbers that are compared with a limit, with a list of those beyond it |
 //! | [`lines`] | lines of Markdown and of comments that are too long, and code in documentation |
 //! | [`modules`] | the modules of a crate, and the modules that each of them uses |
@@ -21,7 +22,6 @@
 //! | [`unsafety`] | modules with `unsafe`, compared with the modules that the root names |
 
 mod cycles;
-mod files;
 mod guards;
 mod lines;
 mod listed;
@@ -35,6 +35,8 @@ mod tables;
 mod unsafety;
 
 use std::path::PathBuf;
+
+use vrnic_tests::tree::{files, shows};
 
 /// Fails with a list of `found` unless it is empty.
 fn none_of(found: &[String], what: &str) {
@@ -68,6 +70,11 @@ fn documents_name_files_that_exist() {
     let sources = files::with_extension("rs");
     let missing: Vec<_> = files.iter().flat_map(|file| paths::missing(file, &sources)).collect();
     none_of(&missing, "files that documents name and that do not exist");
+}
+
+#[test]
+fn what_tests_show_is_said_of_tests() {
+    none_of(&shows::all().1, "tags 'Shows:' that are wrong");
 }
 
 #[test]
