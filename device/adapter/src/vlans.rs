@@ -89,6 +89,7 @@ impl Vlans {
 mod tests {
     use super::*;
 
+    /// Shows: network
     #[test]
     fn the_guest_s_vlan_and_that_of_the_network_belong_together() {
         let id = |number: u16| VlanId::try_from(number).expect("a VLAN");

@@ -53,6 +53,7 @@ const fn divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// Shows: faults: in a random order of the blocks of a message, each byte comes once
     #[test]
     fn each_byte_comes_once_whatever_the_seed() {
         for length in [1, 63, 64, 65, 640, 4000, 64 * 97] {

@@ -226,6 +226,7 @@ mod tests {
         begun
     }
 
+    /// Shows: resources
     #[test]
     fn ceilings_are_exact_to_a_fiftieth() {
         let per_second = |number| NonZeroU64::new(number);

@@ -1,5 +1,7 @@
 //! Direct transfers: data that a controller stores in the window leaves as a WRITE, and data that a
-//! READ brings is read in the window. D1–D31 are the lines of the checklist in docs/coverage.md.
+//! READ brings is read in the window.
+//!
+//! Shows: direct
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -109,8 +111,6 @@ pub(crate) fn refusal(p: &mut Pair) -> (Status, u32) {
     assert_eq!(cqe.opcode, cq::Opcode::Transfer as u8);
     (status(&cqe), cqe.vendor_err.get())
 }
-
-/// D13–D21.
 #[test]
 fn what_is_stored_leaves_when_it_is_complete() {
     let mut p = Pair::new();
@@ -130,13 +130,13 @@ fn what_is_stored_leaves_when_it_is_complete() {
     assert_eq!(completions(&mut p), [(103, Status::Success), (1, Status::Success)]);
     assert!(p.b.bytes(100, 4000) == data);
     assert_eq!(state(&p.ga, 3), (0, 0, 4000));
-    // D11: the range has no owner now.
+    // The range has no owner now.
     store(&p.ga, 3, 0, b"late");
     assert!(p.a.bytes(PACKETS + 3 * LEN, 4000) == data);
     assert_eq!(p.ga.stats().transfer_wqes.get(), 1);
 }
 
-/// D14, D15, D22: a long transfer uses several ranges, several times. Two controllers store in
+/// A long transfer uses several ranges, several times. Two controllers store in
 /// turns, and bursts cross from one range into the next.
 #[test]
 fn a_long_transfer_has_several_ranges_and_rounds() {
@@ -166,7 +166,9 @@ fn a_long_transfer_has_several_ranges_and_rounds() {
     }
 }
 
-/// D30: two hosts with equal remote addresses at the same time. Each transfer has its own range.
+/// Two hosts with equal remote addresses at the same time. Each transfer has its own range.
+///
+/// Shows: direct
 #[test]
 fn equal_remote_addresses_of_two_hosts_have_ranges_of_their_own() {
     let world = World::default();
@@ -197,7 +199,7 @@ fn equal_remote_addresses_of_two_hosts_have_ranges_of_their_own() {
     }
 }
 
-/// D23–D29: several READs, one after the other, through one range, whose packet memory is used
+/// Several READs, one after the other, through one range, whose packet memory is used
 /// again.
 #[test]
 fn what_a_read_brings_is_read_when_it_is_there() {
@@ -226,7 +228,7 @@ fn what_a_read_brings_is_read_when_it_is_there() {
     }
 }
 
-/// D25: a burst crosses from a range that has its data into a range that has not. It continues
+/// A burst crosses from a range that has its data into a range that has not. It continues
 /// where it stopped.
 #[test]
 fn a_burst_waits_in_the_middle() {
@@ -277,9 +279,11 @@ fn a_mapped_transfer_ends_when_the_driver_says_so() {
     assert_eq!(p.b.bytes(0, len as usize), vec![7; len as usize]);
 }
 
-/// D31: too many bytes; too few; none; the driver ends the range while TRANSFER waits; the driver
+/// Too many bytes; too few; none; the driver ends the range while TRANSFER waits; the driver
 /// ends it before TRANSFER is posted, when all bytes have arrived. The WRITE after TRANSFER is
 /// flushed, so no data reaches the peer. Packet memory that is removed is in `direct_ends`.
+///
+/// Shows: direct: too many bytes, too few, none, and the end by the driver
 #[test]
 fn a_transfer_that_fails_ends_with_its_cause() {
     type Cause = (fn(&Pair), Denied);
@@ -329,7 +333,7 @@ fn a_transfer_that_fails_ends_with_its_cause() {
     }
 }
 
-/// D31: data that no READ brings, or that is read too early.
+/// Data that no READ brings, or that is read too early.
 #[test]
 fn a_read_that_comes_too_early_for_its_data_fails() {
     let mut p = Pair::new();
@@ -341,7 +345,7 @@ fn a_read_that_comes_too_early_for_its_data_fails() {
     assert_eq!(refusal(&mut p), (Status::MwBindErr, Denied::Early as u32));
 }
 
-/// D31: a NAK, a region that is removed while its range is armed, a lost connection, and the error
+/// A NAK, a region that is removed while its range is armed, a lost connection, and the error
 /// state, with data in the window.
 #[test]
 fn nothing_is_left_of_the_transfers_of_a_qp_that_fails() {

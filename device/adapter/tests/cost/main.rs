@@ -1,6 +1,8 @@
 //! A poll without work, and a poll with one work request, take few instructions. A tracer counts
 //! them one by one, so that the numbers do not depend on the load of the machine.
 //!
+//! Shows: cost
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `host` | a host of tests that costs little itself |

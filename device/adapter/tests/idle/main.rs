@@ -2,6 +2,8 @@
 //! no work, and no timers except for probes. Also measures the memory of connections that are in
 //! use.
 //!
+//! Shows: cost
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `host` | a host of tests: guest memory, BAR2, interrupts and a clock |

@@ -172,6 +172,7 @@ mod tests {
         }
     }
 
+    /// Shows: network: ports of TCP are found after each extension header of IPv6
     #[test]
     fn ipv6_is_read_behind_each_extension_header() {
         let found = Some(ipv6_flow([4000, 5000], false));

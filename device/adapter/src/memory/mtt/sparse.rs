@@ -183,6 +183,7 @@ mod tests {
 
     use super::*;
 
+    /// Shows: memory: tables of regions whose pages come and go
     #[test]
     fn pages_come_and_go_in_tables_of_all_depths() {
         let mtt = Mtt::new(&Arc::default());

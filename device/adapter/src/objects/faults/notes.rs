@@ -167,6 +167,7 @@ mod tests {
         requests.of_packet(Nanos(9000), Qpn::new(5), packet(operation, psn), leaves)
     }
 
+    /// Shows: faults: comments in captures name the work request of a packet
     #[test]
     fn packets_and_answers_belong_to_the_work_request_of_their_number() {
         let mut requests = Requests::default();

@@ -347,6 +347,7 @@ mod tests {
         assert_eq!(steps, [Step::Doorbell, event(eq::Kind::Completion, 2), interrupt]);
     }
 
+    /// Shows: faults: the timeline of a queue pair has bounded memory
     #[test]
     fn memory_is_bounded_and_what_is_lost_is_counted() {
         let trace = begun();

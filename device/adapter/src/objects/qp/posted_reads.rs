@@ -65,6 +65,7 @@ mod tests {
         Counted { index, answered: true, waits: false, open: 0 }
     }
 
+    /// Shows: data
     #[test]
     fn reads_posted_together_are_outstanding_together() {
         let mut reads = PostedReads::default();

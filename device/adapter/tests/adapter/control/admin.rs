@@ -1,4 +1,6 @@
 //! Admin commands: each status, owners of objects, limits, creation and destruction of objects.
+//!
+//! Shows: resources
 
 use std::mem::offset_of;
 
@@ -92,6 +94,7 @@ fn reserved_bytes() {
     }
 }
 
+/// Shows: resources
 #[test]
 fn capabilities_are_the_true_limits() {
     let guest = guest();
@@ -320,6 +323,7 @@ fn device_memory_for_send_queues() {
     }));
 }
 
+/// Shows: network: the table of GIDs
 #[test]
 fn the_gid_table() {
     let guest = guest();

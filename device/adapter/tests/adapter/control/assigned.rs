@@ -1,4 +1,6 @@
 //! An adapter's own maximum of each resource, and the number that it uses.
+//!
+//! Shows: resources
 
 use std::cell::Cell;
 
@@ -178,6 +180,7 @@ fn group(number: u32) -> [u8; 16] {
     [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low]
 }
 
+/// Shows: resources: a creation at the maximum is refused, for each resource
 #[test]
 fn a_creation_at_the_maximum_is_refused_for_each_resource() {
     let rig = Rig::new();

@@ -1,4 +1,6 @@
 //! INSPECT: the records of objects by which a driver finds faults.
+//!
+//! Shows: views
 
 mod connections;
 

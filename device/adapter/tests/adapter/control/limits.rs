@@ -1,4 +1,6 @@
 //! The limits of QUERY_DEVICE are exact.
+//!
+//! Shows: resources
 
 use std::sync::Arc;
 
@@ -185,6 +187,8 @@ fn a_queue_pair_that_rang_is_let_go() {
 
 /// When the adapter is reset, the memory of regions and keys is freed, and all earlier keys are
 /// invalid.
+///
+/// Shows: memory
 #[test]
 fn a_reset_gives_the_memory_of_regions_back() {
     let guest = guest(Limits::default());

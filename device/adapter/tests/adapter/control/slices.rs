@@ -1,5 +1,7 @@
 //! No adapter holds its worker for long, whatever its guest does: on a clock that moves with the
 //! work, each poll is short, and all work is done once and in order.
+//!
+//! Shows: hostile
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,6 @@
 //! Direct transfers through blocks of the adapter: work requests name the ranges.
+//!
+//! Shows: direct
 
 use vrnic_abi::Key;
 use vrnic_abi::admin::{ArmRange, SetWindow, Status as AdminStatus, WindowRegisters, command};
@@ -87,8 +89,8 @@ fn bring(p: &Pair, sges: &[Sge]) -> Wr {
     Wr::new(Opcode::Read, sges).to(p.b.buffer, p.b.key).id(2)
 }
 
-/// D12, D18, D21, D22: the first bytes leave while the controller stores the others. The block is
-/// given back by TRANSFER. D15: several ranges by one segment.
+/// The first bytes leave while the controller stores the others. The block is
+/// given back by TRANSFER. Several ranges by one segment.
 #[test]
 fn packets_leave_as_their_bytes_are_stored() {
     let mut p = with_blocks(8);
@@ -119,8 +121,10 @@ fn packets_leave_as_their_bytes_are_stored() {
     assert_eq!(state(&p.ga, 5), (0, 0, RANGE_LEN));
 }
 
-/// D18: while bytes of a WRITE are missing, the adapter executes the work requests of another queue
+/// While bytes of a WRITE are missing, the adapter executes the work requests of another queue
 /// pair, and the peer's work requests for the same connection.
+///
+/// Shows: direct: other queue pairs go on while a transfer waits for its data
 #[test]
 fn others_go_on_while_a_write_waits() {
     let mut p = with_blocks(1);
@@ -153,7 +157,7 @@ fn others_go_on_while_a_write_waits() {
     assert_eq!(completions(&mut p), [1, 100].map(|id| (id, Status::Success)));
 }
 
-/// D26, D27, D29: pieces of a READ through one range, each when the controller has read the one
+/// Pieces of a READ through one range, each when the controller has read the one
 /// before. Their length is the path MTU.
 #[test]
 fn each_response_is_handed_over_as_it_comes() {
@@ -210,7 +214,7 @@ fn a_read_into_several_ranges_waits_for_nothing() {
     assert_eq!(completions(&mut p), [100, 101].map(|id| (id, Status::Success)));
 }
 
-/// D14: shortage. Ranges get blocks in the order in which they were armed, or ARM_RANGE fails.
+/// Shortage. Ranges get blocks in the order in which they were armed, or ARM_RANGE fails.
 #[test]
 fn ranges_wait_for_blocks_in_order() {
     let mut p = with_blocks(1);
@@ -256,7 +260,7 @@ fn a_store_before_there_is_a_block_fails_the_transfer() {
     assert_eq!(p.b.bytes(0, 64), [0; 64]);
 }
 
-/// D31: the controller stores too few bytes or too many, the driver ends the transfer, in the
+/// The controller stores too few bytes or too many, the driver ends the transfer, in the
 /// middle of a message: the rest is not sent, and the next message of another QP is as ever.
 #[test]
 fn a_message_fails_with_its_range() {
@@ -284,7 +288,7 @@ fn a_message_fails_with_its_range() {
     }
 }
 
-/// D11: ranges that are not the QP's own, have another direction or no block, and bytes beyond the
+/// Ranges that are not the QP's own, have another direction or no block, and bytes beyond the
 /// transfer.
 #[test]
 fn work_requests_name_their_own_ranges_alone() {
@@ -325,7 +329,7 @@ fn a_peer_cannot_name_ranges() {
     assert_eq!(status(&cqe), Status::RemAccessErr);
 }
 
-/// D2, D8, D9: the ranges begin at any byte of BAR4.
+/// The ranges begin at any byte of BAR4.
 #[test]
 fn the_window_begins_where_the_driver_says() {
     let mut p = Pair::new();

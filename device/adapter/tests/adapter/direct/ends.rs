@@ -1,5 +1,7 @@
 //! Direct transfers that end early: packet memory that is removed, bursts that make a transfer
 //! fail, and a range that is armed again while its transfer ends.
+//!
+//! Shows: direct
 
 use vrnic_abi::admin::{ArmRange, QpFlags, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
@@ -26,7 +28,7 @@ fn bring(p: &mut Pair, len: u32) {
     assert_eq!(completions(p), [(1, Status::Success)]);
 }
 
-/// D31: the guest removes packet memory, or makes it read-only, while the range is armed.
+/// The guest removes packet memory, or makes it read-only, while the range is armed.
 #[test]
 fn packet_memory_that_goes_away_fails_the_transfer() {
     for (direction, how) in [

@@ -1,4 +1,6 @@
-//! Direct transfers for several hosts at once (D30).
+//! Direct transfers for several hosts at once.
+//!
+//! Shows: direct
 
 use vrnic_abi::admin::ArmRange;
 use vrnic_abi::cq::Status;

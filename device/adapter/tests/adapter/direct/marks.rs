@@ -1,5 +1,7 @@
 //! Direct transfers whose end a controller reports by a mark: AWAIT, and the mark words of a QP's
 //! doorbell.
+//!
+//! Shows: direct
 
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::{self, Status};
@@ -102,7 +104,7 @@ fn a_mark_needs_no_ring() {
     assert_eq!(completions(&mut p), [(200, Status::Success), (1, Status::Success)]);
 }
 
-/// D31: a controller that never stores its mark, a controller that reports a failure, and
+/// A controller that never stores its mark, a controller that reports a failure, and
 /// parameters out of bounds.
 #[test]
 fn a_transfer_that_is_not_marked_fails() {

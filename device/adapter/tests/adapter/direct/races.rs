@@ -1,4 +1,6 @@
 //! Direct transfers with threads, and with random operations of the guest.
+//!
+//! Shows: direct
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;

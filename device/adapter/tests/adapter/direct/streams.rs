@@ -1,5 +1,7 @@
 //! Direct transfers of QPs with TCP connections (iWARP): to another daemon, and within a daemon, by
 //! packets and by memory copies.
+//!
+//! Shows: direct
 
 use vrnic_abi::admin::{ArmRange, Opcode as Admin, command};
 use vrnic_abi::cq::Status;
@@ -119,7 +121,7 @@ fn connections_carry_messages_that_name_ranges() {
     });
 }
 
-/// D31: a range of a message fails before the message begins.
+/// A range of a message fails before the message begins.
 #[test]
 fn a_connection_fails_with_a_range_of_its_message() {
     in_each_way(|ends| {
@@ -163,8 +165,6 @@ fn connections_wait_for_marks() {
         assert_eq!(ends.done(), [(201, Status::MwBindErr, Denied::Ended as u32)]);
     });
 }
-
-/// D13–D29.
 #[test]
 fn connections_carry_transfers_in_both_directions() {
     in_each_way(|ends| {
@@ -200,7 +200,7 @@ fn connections_carry_transfers_in_both_directions() {
     });
 }
 
-/// D31: a burst that is too long. The WRITE after TRANSFER does not reach the other end.
+/// A burst that is too long. The WRITE after TRANSFER does not reach the other end.
 #[test]
 fn a_transfer_that_fails_ends_its_connection() {
     in_each_way(|ends| {
@@ -220,7 +220,7 @@ fn a_transfer_that_fails_ends_its_connection() {
     });
 }
 
-/// D31: the peer ends the connection, or the driver closes it, with data in the window. A range
+/// The peer ends the connection, or the driver closes it, with data in the window. A range
 /// whose TRANSFER was flushed has no owner.
 #[test]
 fn nothing_is_left_of_transfers_when_their_connection_ends() {

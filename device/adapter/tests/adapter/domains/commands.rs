@@ -1,4 +1,6 @@
 //! Numbers in commands. Each row is a command with valid parameters of A, except for one number.
+//!
+//! Shows: hostile: numbers of objects of other functions, in each command
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, ArmRange, CreateCq, CreateQp, CreateSrq, Inspect, Inspected, ModifyCq,

@@ -1,6 +1,8 @@
 //! Keys in work requests of A, and in messages of its peer B: by RoCE, which copies messages or
 //! sends packets as the environment says, and by TCP connections in both ways.
 //!
+//! Shows: hostile: keys of other functions, in work requests and messages
+//!
 //! The PDs of A and C have the same number, so the check of the PD does not tell the keys apart.
 
 use std::sync::atomic::Ordering;

@@ -1,4 +1,6 @@
 //! Numbers of QPs and SRQs in messages, and those of doorbells and ranges.
+//!
+//! Shows: hostile: numbers of queue pairs, SRQs, doorbells and ranges of other functions
 
 use std::sync::atomic::Ordering;
 

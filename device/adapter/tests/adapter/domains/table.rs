@@ -1,5 +1,7 @@
 //! The domains themselves. A's QP has the number and the PD of C's, so that only the domain differs
 //! if its work meets C's table of keys.
+//!
+//! Shows: memory: the domain of a function in its keys, windows and ranges, compared last
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! Objects are destroyed, and others get their numbers and slots, while workers run. After RESET or
 //! DESTROY was answered, the adapter writes nothing for the old object, whatever a worker was about
 //! to write, and it loses no doorbell of the next owner.
+//!
+//! Shows: queues
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

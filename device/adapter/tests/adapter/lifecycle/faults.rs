@@ -1,6 +1,8 @@
 //! Panics of the adapter's own code in a turn of two adapters: only the adapter fails whose objects
 //! caused the panic. Uses memory copies, because over packets each adapter works only on its own
 //! objects.
+//!
+//! Shows: hostile
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,6 @@
 //! Fatal errors and resets: what ends, and what works afterwards.
+//!
+//! Shows: queues
 
 use std::sync::atomic::Ordering;
 

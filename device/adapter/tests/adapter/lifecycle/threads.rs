@@ -1,5 +1,7 @@
 //! Two adapters with a worker thread each, and guests that send to each other while objects are
 //! created and destroyed. The tests look for deadlocks, lost completions and torn messages.
+//!
+//! Shows: data
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -251,6 +253,8 @@ enum End {
 /// When a key has become invalid, no bytes are written with it any more: while A writes in a loop,
 /// B invalidates the key and fills the memory. When A has been refused, the memory must be
 /// unchanged.
+///
+/// Shows: memory
 #[test]
 fn nothing_is_written_by_a_key_that_has_ended() {
     const LEN: u32 = 1 << 20;

@@ -1,4 +1,6 @@
-//! Part 6: commands with regions that end with the command.
+//! Commands with regions that end with the command.
+//!
+//! Shows: memory
 
 use vrnic_abi::admin::{
     Opcode as Admin, QpFlags, Status as AdminStatus, TagForm, command as admin,
@@ -187,6 +189,8 @@ fn iscsi_form() {
 }
 
 /// Only a kernel QP may use guest addresses.
+///
+/// Shows: memory: a command's data by guest addresses instead of keys
 #[test]
 fn physical_segments() {
     let tags = (TagForm::General, 0);

@@ -1,4 +1,6 @@
 //! Work requests about keys: fast registration, invalidation, and both kinds of failure.
+//!
+//! Shows: memory
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, MwType, Opcode as Admin, QpFlags, Status as AdminStatus, command,
@@ -240,6 +242,8 @@ fn remote_invalidation_is_refused() {
 }
 
 /// Each reason for which a REG_MR, LOCAL_INV or BIND_MW is refused.
+///
+/// Shows: memory: each cause for which a request about keys is refused
 #[test]
 fn refused_requests_about_keys() {
     type Case = fn(&mut Pair) -> Wr;
@@ -299,6 +303,8 @@ fn refused_requests_about_keys() {
 
 /// A REG_MR contains guest addresses, so a process may not post one. It gets no region for it, and
 /// may not use a region of the kernel.
+///
+/// Shows: memory: registration by work requests of the kernel, but not of users
 #[test]
 fn users_register_nothing_by_work_requests() {
     let mut p = Pair::new();
@@ -383,6 +389,8 @@ fn fails_alone(refused: &Wr) {
 }
 
 /// If the memory of a registered region is removed, only the access to it fails.
+///
+/// Shows: memory
 #[test]
 fn memory_that_goes_away_under_a_fast_region() {
     let mut p = kernel_pair();

@@ -1,4 +1,6 @@
 //! Regions with a one-touch key.
+//!
+//! Shows: memory
 
 use vrnic_abi::admin::{MrFlags, MwType, Pages, RegMr, command};
 use vrnic_abi::cq::{self, Status};
@@ -115,6 +117,8 @@ fn one_touch_outlives_a_reset() {
 
 /// Over RoCE packets all segments are placed in order. A message of another QP meanwhile ends the
 /// key, so that the first message cannot go on either.
+///
+/// Shows: memory
 #[test]
 fn a_second_message_over_packets_ends_the_key() {
     let cable = Cable::new(3, Faults::default());

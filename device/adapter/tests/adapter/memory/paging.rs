@@ -1,5 +1,7 @@
 //! Regions whose pages come and go: messages wait for absent pages at either end, by copy and as
 //! packets.
+//!
+//! Shows: paging
 
 mod scene;
 

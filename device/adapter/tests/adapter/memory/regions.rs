@@ -1,4 +1,6 @@
 //! Regions: parameters, keys, page tables.
+//!
+//! Shows: memory
 
 use std::mem::offset_of;
 

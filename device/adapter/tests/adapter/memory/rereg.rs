@@ -1,4 +1,6 @@
 //! REREG_MR of rights and PD, which keeps the key, and of regions whose one-touch key was used.
+//!
+//! Shows: memory
 
 use vrnic_abi::admin::{
     MrFlags, MwType, Opcode as Admin, Pages, RegMr, Rereg, ReregMr, Status as AdminStatus, command,

@@ -1,4 +1,6 @@
 //! REVOKE_MR, which ends access by a key that stays in use.
+//!
+//! Shows: memory
 
 use vrnic_abi::admin::{MwType, Opcode as Admin, Rereg, ReregMr, Status as AdminStatus};
 use vrnic_abi::cq::{self, Status};

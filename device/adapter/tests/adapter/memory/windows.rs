@@ -1,5 +1,7 @@
 //! Memory windows: which memory they give access to, rebinding, and the QP or PD that they belong
 //! to.
+//!
+//! Shows: memory
 
 use vrnic_abi::admin::{MwType, Opcode as Admin, Status as AdminStatus};
 use vrnic_abi::cq::{self, Status};

@@ -1,4 +1,6 @@
 //! A single adapter: its QPs reach only each other and themselves.
+//!
+//! Shows: data
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};

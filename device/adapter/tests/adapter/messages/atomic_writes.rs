@@ -1,4 +1,6 @@
 //! ATOMIC WRITE and FLUSH, by copy and as packets.
+//!
+//! Shows: data
 
 use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::qp::{Access, Attr, State};

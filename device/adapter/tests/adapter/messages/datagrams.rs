@@ -1,4 +1,6 @@
 //! Datagram QPs: which messages arrive, which are dropped, which are errors; and the GSI QP.
+//!
+//! Shows: datagrams
 
 use std::sync::Arc;
 
@@ -361,6 +363,7 @@ fn to_oneself_and_in_order() {
     }
 }
 
+/// Shows: datagrams: the general services of the connection manager
 #[test]
 fn the_general_services() {
     let setup =

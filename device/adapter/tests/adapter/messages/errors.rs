@@ -1,4 +1,6 @@
 //! Errors, and how they are reported to each side (docs/adapter.md, section 9).
+//!
+//! Shows: data
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,6 @@
 //! Multicast groups: which QPs receive a message to a group.
+//!
+//! Shows: datagrams
 
 use std::sync::Arc;
 
@@ -166,6 +168,8 @@ fn refused_memberships() {
 
 /// A daemon's switch also offers the packet, which is for members elsewhere, to the daemon's own
 /// adapters. Members there must not receive it twice.
+///
+/// Shows: datagrams: the packet of a datagram to a group arrives once within a daemon
 #[test]
 fn the_packet_of_a_member_of_this_daemon_is_no_second_message() {
     let mut p = Pair::ud();
@@ -205,6 +209,8 @@ fn as_many_groups_as_promised_and_no_more() {
 }
 
 /// Datagrams of a QP that blocks its loopback reach the members of other functions alone.
+///
+/// Shows: datagrams
 #[test]
 fn a_blocked_loopback_spares_the_own_function() {
     let blocked = Setup { kind: Type::Ud, block_loopback: true, ..Setup::default() };

@@ -1,6 +1,8 @@
 //! READs that take several turns: which requests overtake them, which wait for them, and the order
 //! of completions. Uses memory copies, because over packets a turn does not move the bytes of a
 //! READ by itself.
+//!
+//! Shows: data
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
@@ -267,6 +269,8 @@ fn no_more_is_outstanding_than_the_queue_holds() {
 }
 
 /// The number of outstanding READs does not change in SQD before the last one has ended.
+///
+/// Shows: data
 #[test]
 fn the_limit_of_reads_does_not_change_before_the_queue_has_drained() {
     let mut p = pair(2);

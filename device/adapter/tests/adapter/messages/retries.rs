@@ -1,4 +1,6 @@
 //! Requests that are tried again, because the receiver is not ready or the peer does not answer.
+//!
+//! Shows: data
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,7 @@
 //! Messages that arrive: every operation, segments, sizes, send queues in guest memory and in the
 //! device.
+//!
+//! Shows: data
 
 use vrnic_abi::Key;
 use vrnic_abi::admin::QpFlags;
@@ -167,6 +169,7 @@ fn unsignaled_requests_are_silent_unless_the_queue_signals_all() {
     }
 }
 
+/// Shows: data: a QP connected with itself, or with a neighbour of the same function
 #[test]
 fn a_qp_may_be_connected_to_itself_or_a_neighbour() {
     let world = World::default();
@@ -234,6 +237,8 @@ fn a_qp_is_small() {
 
 /// The local key of memory that does not exist reads as zeros at any address, and loses what is
 /// written.
+///
+/// Shows: memory
 #[test]
 fn the_null_key_reads_as_zeros_and_loses_what_is_written() {
     let null = |at: u64, len: u32| sge(at, len, Key::NULL.get());

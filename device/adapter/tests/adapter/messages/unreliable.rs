@@ -1,5 +1,7 @@
 //! Unreliable connections: messages are lost without an error, and only the sender's own faults are
 //! errors.
+//!
+//! Shows: data
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};

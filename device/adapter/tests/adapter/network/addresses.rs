@@ -1,4 +1,6 @@
 //! Adapters with several MACs: macvlan devices, bridges, and addresses that were changed.
+//!
+//! Shows: network
 
 use std::mem::offset_of;
 
@@ -143,6 +145,7 @@ fn a_connection_has_only_the_addresses_of_its_gids() {
     }
 }
 
+/// Shows: network
 #[test]
 fn an_address_belongs_to_one_adapter_at_a_time() {
     let world = World::default();
@@ -171,6 +174,7 @@ fn an_address_belongs_to_one_adapter_at_a_time() {
     assert!(to_rtr(&Endpoint::new(&ga, setup), &c));
 }
 
+/// Shows: network
 #[test]
 fn a_connection_that_has_lost_its_address_sends_nothing() {
     for kind in [Type::Rc, Type::Uc] {
@@ -389,6 +393,7 @@ fn relocate(end: &Endpoint, smac: [u8; 6], dmac: [u8; 6]) -> Result<(), Refused>
     end.guest.command::<command::MoveConnection>(&params)
 }
 
+/// Shows: network: connections go on when the MAC of the next hop changes
 #[test]
 fn a_connection_goes_on_with_other_macs() {
     let cable = Cable::new(8, Faults::default());

@@ -1,4 +1,6 @@
 //! Identity of connections: the QP numbers of both ends, their ports, and their first PSNs.
+//!
+//! Shows: queues
 
 use std::sync::Arc;
 use std::thread;

@@ -1,5 +1,7 @@
 //! Requests that concern keys, and the options of QPs and requests for them, on each path between
 //! two QPs.
+//!
+//! Shows: memory
 
 use vrnic_abi::admin::{DeviceFeatures, MrFlags, MwType, Pages, QpFlags, RegMr, TagForm, command};
 use vrnic_abi::cq::Status;
@@ -112,6 +114,8 @@ fn the_device_has_the_options() {
 
 /// Reactive failure of registration, invalidation and binding: requests before are executed, later
 /// ones flushed, what the peer sends goes on, and the queue starts again.
+///
+/// Shows: memory: a refused request about keys, with reactive failure: only the send queue stops
 #[test]
 fn a_refused_request_stops_the_send_queue_of_a_reactive_qp() {
     for path in PATHS {
@@ -142,6 +146,8 @@ fn a_refused_request_stops_the_send_queue_of_a_reactive_qp() {
 
 /// Anticipatory failure of the same requests: both QPs are in the error state, the receives of both
 /// are flushed, and the peer's next request fails.
+///
+/// Shows: memory: a refused request about keys, with anticipatory failure: the connection ends
 #[test]
 fn a_refused_request_ends_the_connection_of_another_qp() {
     for path in PATHS {
@@ -192,6 +198,8 @@ fn a_send_queue_that_makes_no_keys_refuses_to() {
 }
 
 /// A QP whose regions are not for its peer: windows are.
+///
+/// Shows: memory
 #[test]
 fn a_peer_reaches_windows_only_if_the_qp_says_so() {
     for path in PATHS {
@@ -255,6 +263,8 @@ fn the_instance_is_compared_where_asked() {
 
 /// A region without the right of local reads is written by its peer and by receives, but nothing is
 /// sent from it.
+///
+/// Shows: memory
 #[test]
 fn nothing_is_sent_from_a_region_without_local_reads() {
     for path in PATHS {

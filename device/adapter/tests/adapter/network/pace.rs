@@ -1,4 +1,6 @@
 //! The ceilings of a function, on every path of its messages.
+//!
+//! Shows: resources
 
 use std::num::NonZeroU64;
 

@@ -1,6 +1,8 @@
 //! Messages to an adapter of another daemon, as packets, over cables that lose, duplicate, delay
 //! and corrupt packets.
 //!
+//! Shows: roce
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `changes` | paths of such QPs, and changes in the state SQD |
@@ -34,6 +36,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 /// Message sizes below, at and above multiples of the path MTU.
 const SIZES: [usize; 9] = [0, 1, 63, 4095, 4096, 4097, 8192, 65_536, 100_001];
 
+/// Shows: roce
 #[test]
 fn every_operation_goes_through_a_cable() {
     let cable = Cable::new(1, Faults::default());
@@ -80,6 +83,8 @@ fn every_operation_goes_through_a_cable() {
     assert_eq!(b.bytes(64, 8), 7u64.to_le_bytes());
 }
 
+/// Shows: roce: losses, doubled, delayed and corrupt frames: each message once and in order, each
+/// atomic once
 #[test]
 fn every_message_arrives_once_and_in_order_over_a_bad_cable() {
     for seed in 0..6 {
@@ -158,6 +163,7 @@ fn datagrams_and_unreliable_messages_go_through_a_cable() {
     assert_eq!(b.recv_cq.poll().expect("the receive").byte_len.get(), 100);
 }
 
+/// Shows: roce
 #[test]
 fn a_peer_refuses_and_both_ends_learn_it() {
     let cable = Cable::new(4, Faults::default());
@@ -199,6 +205,7 @@ fn the_pause_without_a_receive_can_be_changed_on_a_connection() {
     assert!(times[1] > 491_000_000, "{times:?}");
 }
 
+/// Shows: roce
 #[test]
 fn a_pulled_cable_ends_in_retries_and_a_replugged_one_does_not() {
     let cable = Cable::new(5, Faults::default());
@@ -240,6 +247,7 @@ pub(crate) fn withheld_write(cable: &Cable, a: &mut Endpoint, b: &Endpoint) -> V
     frames.borrow().first().expect("a frame").clone()
 }
 
+/// Shows: roce
 #[test]
 fn a_forged_packet_from_another_address_does_nothing() {
     let cable = Cable::new(6, Faults::default());
@@ -269,6 +277,8 @@ fn a_forged_packet_from_another_address_does_nothing() {
 /// A packet with the right addresses, numbers and ICRC is forged if its source MAC is the MAC of
 /// another function of the daemon, or if it comes from another VLAN. The MAC of an unknown station
 /// may be the MAC of a gateway.
+///
+/// Shows: roce
 #[test]
 fn packets_of_other_functions_and_vlans_do_nothing() {
     let cable = Cable::new(6, Faults::default());
@@ -314,6 +324,7 @@ fn a_frame_to_a_group_reaches_no_connection() {
     }
 }
 
+/// Shows: roce
 #[test]
 fn marks_of_congestion_come_back_as_notifications() {
     let cable = Cable::new(7, Faults::default());

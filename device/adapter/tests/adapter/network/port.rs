@@ -1,5 +1,7 @@
 //! A port that the driver has closed neither sends nor receives, not even messages to itself.
 //! Requests that wait go on if it is opened in time.
+//!
+//! Shows: network
 
 use vrnic_abi::admin::{SetPort, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;

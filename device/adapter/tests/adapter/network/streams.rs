@@ -1,6 +1,8 @@
 //! Messages in TCP connections (iWARP) between adapters of two daemons, over cables that lose,
 //! duplicate, delay and corrupt frames.
 //!
+//! Shows: iwarp
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `acks` | completions of messages to peers that hold acknowledgements back |
@@ -126,11 +128,13 @@ fn every_operation(cable: &Cable) {
     );
 }
 
+/// Shows: iwarp
 #[test]
 fn every_operation_goes_through_a_connection() {
     every_operation(&Cable::new(1, Faults::default()));
 }
 
+/// Shows: iwarp: cables that lose, double, delay and corrupt frames
 #[test]
 fn bad_cables_change_nothing() {
     let faults = Faults::all(20_000);
@@ -255,6 +259,7 @@ fn faults_of_a_connection_are_counted() {
     assert!(stats.tcp_timeouts.get() >= 1);
 }
 
+/// Shows: iwarp
 #[test]
 fn a_refused_message_ends_the_connection_at_both_ends() {
     let cable = Cable::new(3, Faults::default());
@@ -298,6 +303,7 @@ fn a_qp_takes_one_connection_after_the_other() {
     }
 }
 
+/// Shows: iwarp: one TCP connection belongs to one queue pair
 #[test]
 fn a_connection_has_one_qp() {
     let cable = Cable::new(5, Faults::default());
@@ -309,6 +315,7 @@ fn a_connection_has_one_qp() {
     stream::open(&other, 0, cable.gb.mac(), stream::MSS).expect("it is free");
 }
 
+/// Shows: iwarp: requests that a driver gives with a connection are checked
 #[test]
 fn a_malformed_request_is_refused() {
     let cable = Cable::new(7, Faults::default());
@@ -356,6 +363,8 @@ fn sent(cable: &Cable, end: usize) -> Rc<RefCell<Vec<Vec<u8>>>> {
 }
 
 /// RFC 5044, 7.1.
+///
+/// Shows: iwarp: CRCs are left out only if neither end demands them
 #[test]
 fn messages_lack_crcs_only_if_neither_end_demands_them() {
     const ASKS: u8 = 0x40;

@@ -1,4 +1,6 @@
 //! An iWARP adapter reports its transport, and refuses what only RoCE has.
+//!
+//! Shows: iwarp
 
 use vrnic_abi::admin::{CreateQp, DeviceFeatures, Mcast, Status, Transport, command};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};

@@ -1,5 +1,7 @@
 //! Credits of completion queues: which entries the consumer index frees, what happens when no entry
 //! is free or the index is invalid, and how a queue changes its size.
+//!
+//! Shows: completions
 
 use std::sync::atomic::Ordering;
 
@@ -61,6 +63,8 @@ fn consumed_entries_are_filled_again() {
 
 /// An overflow of a CQ moves all QPs that use the CQ to the error state, except those in Reset, and
 /// no other QPs. The event of the CQ comes first.
+///
+/// Shows: completions: a CQ that would overflow stops all that fill it
 #[test]
 fn overflow_stops_all_feeders_after_the_event() {
     let mut p = pair(2);
@@ -104,6 +108,8 @@ fn overflow_stops_all_feeders_after_the_event() {
 
 /// A CQ that ignores overruns loses the entries for which it has no room, and nothing else happens.
 /// A bad consumer index still makes it fail.
+///
+/// Shows: completions
 #[test]
 fn a_queue_that_ignores_overruns_loses_entries() {
     let setup = Setup { log_cqes: 2, ignore_overrun: true, ..Setup::default() };
@@ -133,6 +139,8 @@ fn a_queue_cannot_both_lose_and_hold_entries() {
 
 /// A consumer index beyond what was written, or behind its former value, makes the CQ fail when the
 /// adapter reads the index.
+///
+/// Shows: hostile: consumer indices beyond the producer, or behind where they were
 #[test]
 fn nonsense_in_the_consumer_index_is_an_error_of_its_cq() {
     for index in [7, 8, 1 << 31, u32::MAX, 1, 0] {
@@ -167,6 +175,8 @@ fn a_consumer_index_may_skip() {
 }
 
 /// Entries written before the resize stay where they are. Later entries are in the new ring.
+///
+/// Shows: queues
 #[test]
 fn a_cq_grows_and_shrinks() {
     let mut p = pair(2);
@@ -207,6 +217,8 @@ fn a_cq_does_not_shrink_below_what_it_holds() {
 }
 
 /// Each reason for which RESIZE_CQ is refused.
+///
+/// Shows: completions
 #[test]
 fn bad_resizes_are_refused() {
     let mut p = pair(2);

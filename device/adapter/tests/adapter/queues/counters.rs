@@ -1,4 +1,6 @@
 //! Counters: each event moves exactly the counters that are named for it, by the exact number.
+//!
+//! Shows: views
 
 use std::collections::BTreeMap;
 
@@ -252,6 +254,8 @@ fn of_set(guest: &Guest, set: u32) -> Moved {
 
 /// A set counts the work of its QPs, and the guest's counters of the function do not contain it.
 /// The operator's do, also when the set is gone.
+///
+/// Shows: views: sets of counters for the work of some queue pairs
 #[test]
 fn a_set_counts_the_work_of_its_qps() {
     let mut p = pair();

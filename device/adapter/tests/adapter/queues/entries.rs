@@ -1,4 +1,6 @@
 //! Random bytes as work queue entries.
+//!
+//! Shows: hostile
 
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, MAX_SEGMENT, Opcode};

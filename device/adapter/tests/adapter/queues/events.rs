@@ -1,4 +1,6 @@
 //! Arming, event queues, interrupts: no event is lost, and no event comes twice.
+//!
+//! Shows: completions
 
 mod asynchronous;
 
@@ -39,6 +41,7 @@ fn events(p: &mut Pair) -> Vec<u32> {
     events.drain(..).map(|(_, id)| id).collect()
 }
 
+/// Shows: completions
 #[test]
 fn an_unarmed_cq_is_silent_and_an_armed_one_fires_once() {
     let mut p = Pair::new();
@@ -290,6 +293,8 @@ fn arming_a_destroyed_cq_has_no_effect() {
 }
 
 /// An event queue that does not exist, and vectors that the adapter does not have.
+///
+/// Shows: hostile
 #[test]
 fn handlers_that_do_not_exist_are_refused() {
     let world = World::default();
@@ -324,6 +329,7 @@ fn consumed_entries_make_room() {
     }
 }
 
+/// Shows: completions
 #[test]
 fn moderated_events_wait_for_count_or_time() {
     let mut p = Pair::new();
@@ -380,6 +386,8 @@ fn a_cq_is_destroyed_while_its_event_waits() {
 
 /// With a ceiling of 1000 interrupts per second, the third event of a guest that reads each one
 /// waits for a millisecond, and the adapter asks to be polled then.
+///
+/// Shows: resources: interrupts wait for the ceiling of the function
 #[test]
 fn interrupts_wait_for_the_ceiling_of_the_function() {
     let mut p = Pair::new();

@@ -1,6 +1,8 @@
 //! Holding CQs: when one is full, its entries are held back, the QPs that need one wait, and
 //! nothing is lost. Each test runs with copies, with packets, and over iWARP.
 //!
+//! Shows: completions
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `rig` | two connected QPs, by each path of messages |

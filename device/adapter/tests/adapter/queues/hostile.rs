@@ -1,5 +1,7 @@
 //! Hostile guests: random commands, work requests and doorbells. The adapter answers each, does not
 //! panic, and other guests are not affected.
+//!
+//! Shows: hostile
 
 use std::sync::atomic::Ordering;
 

@@ -2,6 +2,8 @@
 //! and affects only the objects of that program, and the guest's other queues still work.
 //! (`completions` tests the indices of completion queues, and `srq` the indices of shared receive
 //! queues.)
+//!
+//! Shows: hostile
 
 use std::sync::atomic::Ordering;
 
@@ -171,6 +173,8 @@ fn a_user_that_never_polls_is_told_once() {
 }
 
 /// A vector raises one interrupt until its queue has been emptied, however many events are written.
+///
+/// Shows: hostile: an interrupt storm: one interrupt for each emptying of a queue
 #[test]
 fn a_storm_interrupts_once_for_each_emptying() {
     let mut p = Pair::new();

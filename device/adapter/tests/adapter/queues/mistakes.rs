@@ -3,6 +3,8 @@
 //! packets in a daemon, or travel between daemons. If packets lead to another outcome, the row says
 //! so.
 //!
+//! Shows: queues
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `rig` | two guests whose QPs reach each other by one of three paths |

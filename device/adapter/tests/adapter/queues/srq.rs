@@ -1,4 +1,6 @@
 //! Shared receive queues: which QP gets which receive, events, faults (docs/adapter.md, section 6).
+//!
+//! Shows: queues
 
 use vrnic_abi::admin::{
     CreateQp, CreateSrq, ModifySrq, Opcode as Admin, Pages, ResizeSrq, Status as Refusal, command,
@@ -363,6 +365,7 @@ fn datagrams_take_shared_receives() {
     assert_eq!(datagrams::lost(&ga, &gb), 1);
 }
 
+/// Shows: queues
 #[test]
 fn a_queue_grows_and_shrinks_with_its_receives() {
     let mut s = Shared::new(1, Type::Rc);

@@ -1,4 +1,6 @@
 //! MODIFY_QP and QUERY_QP of single attributes; `transitions` has the state machine.
+//!
+//! Shows: queues
 
 use vrnic_abi::admin::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};

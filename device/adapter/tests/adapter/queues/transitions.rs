@@ -1,5 +1,7 @@
 //! Compares MODIFY_QP with the table of the verbs specification in `transitions.txt`: each type,
 //! each pair of states, each attribute added or missing.
+//!
+//! Shows: queues
 
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};

@@ -1,4 +1,6 @@
 //! Warnings about a guest's queues.
+//!
+//! Shows: hostile
 
 use std::fmt::{Debug, Write};
 use std::sync::atomic::Ordering;

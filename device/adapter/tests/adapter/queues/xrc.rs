@@ -1,4 +1,6 @@
 //! XRC: one connection for the SRQs of several processes (docs/adapter.md, section 9).
+//!
+//! Shows: queues
 
 use vrnic_abi::admin::{
     CreateQp, CreateSrq, NO_QUEUE, Opcode as Admin, SrqType, Status as Refusal, command,

@@ -1,4 +1,6 @@
-//! The registers of a range, by the lines of its checklist (docs/direct.md).
+//! The registers of a range (docs/direct.md).
+//!
+//! Shows: direct
 
 use proptest::prelude::*;
 use vrnic_abi::direct::{MAPPED_LEN_MAX, Place, RANGES};
@@ -37,7 +39,7 @@ fn valid(range: &Range) -> (u8, u8) {
     (registers.pci_valid, registers.adapter_valid)
 }
 
-/// D8, D9: the example of the source, whose window begins at an odd address.
+/// The example of the source, whose window begins at an odd address.
 #[test]
 fn an_address_is_a_range_and_a_place_in_packet_memory() {
     let offset = 0x1234_7700_u64 - 0x1234_5678;
@@ -51,8 +53,6 @@ fn an_address_is_a_range_and_a_place_in_packet_memory() {
     assert_eq!(Place::at(end - 1).map(|last| (last.range.get(), last.within)), Some((31, 4095)));
     assert_eq!([end, u64::MAX].map(Place::at), [None, None]);
 }
-
-/// D4, D11, D17, D19–D21.
 #[test]
 fn a_write_is_the_controllers_until_its_bytes_are_there() {
     let mut range = armed(Direction::Write, 100);
@@ -74,8 +74,6 @@ fn a_write_is_the_controllers_until_its_bytes_are_there() {
     assert_eq!(range.take(user(7)), Err(Denied::Invalid));
     assert_eq!(range.burst(Direction::Write, 0, 4), Burst::Ignored, "it is idle");
 }
-
-/// D23, D25, D27, D28.
 #[test]
 fn a_read_is_held_off_until_its_data_is_there() {
     let mut range = armed(Direction::Read, 64);
@@ -90,7 +88,7 @@ fn a_read_is_held_off_until_its_data_is_there() {
     assert_eq!(range.take(user(7)), Ok(Taken::Done));
 }
 
-/// D31: too many bytes, in each direction, also before the data of a READ has come.
+/// Too many bytes, in each direction, also before the data of a READ has come.
 #[test]
 fn a_burst_beyond_the_length_fails_the_transfer() {
     for direction in [Direction::Read, Direction::Write] {
@@ -105,7 +103,7 @@ fn a_burst_beyond_the_length_fails_the_transfer() {
     }
 }
 
-/// D31: too few bytes, and a transfer that is ended.
+/// Too few bytes, and a transfer that is ended.
 #[test]
 fn time_and_the_driver_end_a_transfer() {
     let mut range = armed(Direction::Write, 100);
@@ -143,7 +141,7 @@ fn the_driver_finishes_a_mapped_transfer() {
 }
 
 proptest! {
-    /// D31: bursts of any length, in any order, some of them twice. A transfer is complete when
+    /// Bursts of any length, in any order, some of them twice. A transfer is complete when
     /// each byte has been moved, and not before.
     #[test]
     fn random_bursts_complete_a_transfer_when_each_byte_has_been_moved(

@@ -1,4 +1,6 @@
 //! Workers that pause, and states of ports and devices that come and go.
+//!
+//! Shows: faults
 
 use vrnic_abi::admin::Status as Refusal;
 use vrnic_abi::cq::Status;

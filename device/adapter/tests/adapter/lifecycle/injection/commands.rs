@@ -1,4 +1,6 @@
 //! Admin commands that fail, wait or get no answer.
+//!
+//! Shows: faults
 
 use vrnic_abi::admin::{Completion, Opcode, PARAMS_LEN, Status};
 use vrnic_abi::pci::VECTOR_ASYNC;

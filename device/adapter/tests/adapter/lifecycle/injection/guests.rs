@@ -1,4 +1,6 @@
 //! Rules that a guest sets for its own function.
+//!
+//! Shows: faults
 
 use vrnic_abi::admin::{
     DeviceFeatures, EditFaults, FAULT_LINES_MAX, FAULT_TEXT_LEN, ListFaults, NONE,

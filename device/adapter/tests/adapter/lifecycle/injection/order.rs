@@ -1,4 +1,6 @@
 //! The order in which the bytes of messages become visible, which no program may rely on.
+//!
+//! Shows: faults
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, Type};
@@ -195,6 +197,7 @@ fn packets_that_find_no_receive_are_counted_once() {
     assert_eq!(p.world.counts(), (2, 1));
 }
 
+/// Shows: faults
 #[test]
 fn a_rule_may_concern_regions_of_relaxed_order_alone() {
     for mut p in pairs(|_| {}) {

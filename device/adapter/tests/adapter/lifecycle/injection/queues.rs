@@ -1,4 +1,6 @@
 //! Completions, events and interrupts that rules change, lose or hold back.
+//!
+//! Shows: faults
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;

@@ -1,4 +1,6 @@
 //! Work requests and messages that rules hold back, lose or fail.
+//!
+//! Shows: faults
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;

@@ -1,4 +1,6 @@
 //! The trace of a QP: each step of its work, and nothing of others'.
+//!
+//! Shows: faults
 
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;

@@ -1,5 +1,7 @@
 //! The table of keys: compared with a simple model, with random operations; with threads; with very
 //! large regions.
+//!
+//! Shows: memory
 
 mod model;
 mod random;
@@ -46,6 +48,8 @@ fn a_full_table_says_so() {
 
 /// A removal returns only when no thread holds the guest's memory any more. From its start, no
 /// look-up finds the region.
+///
+/// Shows: memory
 #[test]
 fn removal_waits_for_readers() {
     let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
@@ -154,6 +158,8 @@ fn huge_regions() {
 }
 
 /// Seven pages of each size from 4 KiB to 1 GiB, in a list.
+///
+/// Shows: memory: every page size from 4 KiB to 1 GiB
 #[test]
 fn every_page_size() {
     for shift in 12..=30 {

@@ -1,4 +1,6 @@
 //! Random operations on the table and on its model. Both must give the same results.
+//!
+//! Shows: memory
 
 use std::sync::Arc;
 
@@ -387,6 +389,8 @@ impl Bench {
 
 /// `VRNIC_TPT_STEPS` sets the number of operations. The default is what a debug build does in a few
 /// seconds.
+///
+/// Shows: memory: random operations on the table of keys have the results of a simple model
 #[test]
 fn agrees_with_the_model() {
     let steps = std::env::var("VRNIC_TPT_STEPS").ok().and_then(|n| n.parse().ok());

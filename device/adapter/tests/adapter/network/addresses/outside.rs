@@ -1,8 +1,12 @@
 //! The MACs of adapters in the network outside: in VLANs, and while messages are copied.
+//!
+//! Shows: network
 
 use super::*;
 
 /// Each VLAN has stations of its own, such as the routers of a VRRP group.
+///
+/// Shows: network: one address in two VLANs
 #[test]
 fn an_address_belongs_to_one_adapter_in_each_vlan() {
     let world = World::default();

@@ -1,4 +1,6 @@
 //! Commands that read and write.
+//!
+//! Shows: iscsi
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::CommandFlags;
@@ -14,6 +16,8 @@ use crate::network::streams::pattern;
 
 /// The data of a READ arrives in its buffer, at any offsets and over the bounds of segments. The
 /// response ends the command, and has its Command ID.
+///
+/// Shows: iscsi
 #[test]
 fn a_read_is_placed_in_its_buffer() {
     for (digests, faults) in
@@ -75,6 +79,8 @@ fn data_in_with_status_ends_its_command() {
 }
 
 /// R2Ts in any order get their bytes, in pieces that the target accepts.
+///
+/// Shows: iscsi
 #[test]
 fn the_adapter_answers_r2ts() {
     for (digests, faults) in
@@ -191,6 +197,8 @@ fn segments_may_be_guest_addresses() {
 }
 
 /// Scattered pages of a list are one buffer. The list is checked before anything is sent.
+///
+/// Shows: iscsi: data for kernel clients by lists of pages
 #[test]
 fn a_buffer_may_be_a_list_of_pages() {
     const LIST: u64 = 64 << 10;

@@ -1,4 +1,6 @@
 //! Commands that end without a response, and streams that end.
+//!
+//! Shows: iscsi
 
 use vrnic_abi::admin::{Opcode as Admin, Status, command};
 use vrnic_abi::cq;

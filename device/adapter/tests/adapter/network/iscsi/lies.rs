@@ -1,4 +1,6 @@
 //! Targets that lie. Memory stays as it was, and the connection lives unless its framing is lost.
+//!
+//! Shows: iscsi
 
 use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::cq::Status;

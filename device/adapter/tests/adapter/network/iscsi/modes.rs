@@ -1,4 +1,6 @@
 //! Who may set the mode, and when.
+//!
+//! Shows: iscsi
 
 use std::mem::offset_of;
 

@@ -1,5 +1,7 @@
 //! Requests that are refused when they are posted: nothing is sent, and the completion has the
 //! reason.
+//!
+//! Shows: iscsi
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
@@ -111,6 +113,8 @@ fn too_many_commands() {
 
 /// With the flag REACTIVE, a refused command stops the send queue alone: PDUs of the target and
 /// answers to its R2Ts go on, and later commands follow when the queue is started again.
+///
+/// Shows: iscsi
 #[test]
 fn a_refused_command_stops_only_the_send_queue() {
     let mut rig = Rig::reactive(3);

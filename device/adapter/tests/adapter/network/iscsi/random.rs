@@ -1,5 +1,7 @@
 //! Random PDUs of a target, with tags of commands and without, valid and spoiled. Nothing panics,
 //! and no byte is written outside of the buffers of commands that read, and of receives.
+//!
+//! Shows: iscsi
 
 use proptest::prelude::*;
 use vrnic_abi::qp::State;

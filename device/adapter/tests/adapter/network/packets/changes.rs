@@ -1,5 +1,7 @@
 //! Attributes of QPs whose peers are reached by packets: paths that are refused, and changes in the
 //! state SQD.
+//!
+//! Shows: roce
 
 use std::cell::RefCell;
 use std::rc::Rc;

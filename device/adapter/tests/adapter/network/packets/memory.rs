@@ -1,5 +1,7 @@
 //! The memory of QPs whose peers are reached by packets. It comes from the adapter's budget for
 //! connections. QPs that get no share of it still work.
+//!
+//! Shows: roce
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Attr;

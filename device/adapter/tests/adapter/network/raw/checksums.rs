@@ -1,4 +1,6 @@
 //! Checksums and segmentation.
+//!
+//! Shows: raw
 
 use vrnic_abi::cq::{self, Flags as CqeFlags, Status};
 use vrnic_abi::flow::Kind;

@@ -1,4 +1,6 @@
 //! CREATE_FLOW and DESTROY_FLOW.
+//!
+//! Shows: raw: flow rules that are created, refused and destroyed
 
 use std::mem::offset_of;
 

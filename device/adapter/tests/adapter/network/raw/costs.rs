@@ -1,4 +1,6 @@
 //! The work of sends that have no effect, frames that wait for room, and copies.
+//!
+//! Shows: raw
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

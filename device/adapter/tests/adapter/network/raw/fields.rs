@@ -1,4 +1,6 @@
 //! The fields that rules compare.
+//!
+//! Shows: raw
 
 use vrnic_abi::flow::{Fields, Kind, Network, Rule, Upper};
 use vrnic_adapter::ethernet::{Frame, Offered};

@@ -1,4 +1,6 @@
 //! Random work requests, rules and frames. Nothing panics, and another pair of QPs goes on.
+//!
+//! Shows: raw
 
 use proptest::prelude::*;
 use vrnic_abi::admin::{Opcode as Admin, QpFlags};

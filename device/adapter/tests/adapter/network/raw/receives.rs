@@ -1,4 +1,6 @@
 //! Receives, and frames that find none.
+//!
+//! Shows: raw
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;

@@ -1,4 +1,6 @@
 //! Which rule gets a frame.
+//!
+//! Shows: raw
 
 use vrnic_abi::flow::{Flags, Kind, Rule};
 use vrnic_adapter::ethernet::{Frame, Offered};

@@ -1,4 +1,6 @@
 //! Raw packets that are sent, and work requests that are refused.
+//!
+//! Shows: raw
 
 use vrnic_abi::admin::Transport;
 use vrnic_abi::cq::{self, Status};
@@ -48,6 +50,8 @@ fn a_gather_list_is_a_frame_and_goes_whole_into_the_next_receive() {
 }
 
 /// A port in loopback mode gets its own frames, whatever their addresses are, and sends none.
+///
+/// Shows: raw: a port in loopback mode: frames come back to their sender, and none leaves
 #[test]
 fn frames_of_a_port_in_loopback_mode_come_back() {
     let mut p = Pair::raw();

@@ -1,4 +1,6 @@
 //! Copies of all frames, in both directions.
+//!
+//! Shows: raw
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::flow::Kind;

@@ -1,4 +1,6 @@
 //! QPs that spread frames over work queues.
+//!
+//! Shows: raw
 
 use std::mem::offset_of;
 use std::net::IpAddr;

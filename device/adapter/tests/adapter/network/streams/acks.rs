@@ -1,4 +1,6 @@
 //! Completions of messages to peers that hold acknowledgements back, as TCP of Linux does.
+//!
+//! Shows: iwarp
 
 use std::cell::RefCell;
 use std::rc::Rc;

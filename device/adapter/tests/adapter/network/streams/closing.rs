@@ -1,4 +1,6 @@
 //! CLOSE_CONNECTION, and the states and events of a connection that ends.
+//!
+//! Shows: iwarp
 
 use vrnic_abi::admin::{self, CloseConnection, CloseResult, command};
 use vrnic_abi::connection::{Closed, Closing, ConnectionEvents, Ending, RdmaState, Stage};
@@ -31,6 +33,7 @@ pub(crate) fn events(end: &Endpoint) -> ConnectionEvents {
     ConnectionEvents::from_bits(query(end).events.get()).expect("events")
 }
 
+/// Shows: iwarp: a graceful end, and the states Idle, Closing and Terminate
 #[test]
 fn a_graceful_close_needs_an_empty_queue() {
     let cable = Cable::new(1, Faults::default());

@@ -1,4 +1,6 @@
 //! The numbers of READs that a connection has, and their changes.
+//!
+//! Shows: iwarp
 
 use vrnic_abi::admin::{self, CloseConnection, command};
 use vrnic_abi::connection::{Closing, RdmaState};

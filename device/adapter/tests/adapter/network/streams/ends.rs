@@ -1,4 +1,6 @@
 //! Tests of the end of TCP connections of QPs, as drivers see it.
+//!
+//! Shows: iwarp
 
 use std::time::Duration;
 
@@ -230,6 +232,7 @@ fn a_close_that_the_peer_does_not_answer_is_a_reset() {
     assert_eq!(stage(&b), Stage::Open);
 }
 
+/// Shows: iwarp: keepalive: an idle connection ends if its peer answers no probe
 #[test]
 fn an_idle_connection_ends_when_its_peer_answers_no_probe() {
     const IDLE: u64 = 5_000 * MS;
@@ -368,6 +371,7 @@ fn no_frame_follows_the_end() {
     assert!(cable.ga.adapter.offer(Frame::new(late)).other().is_some());
 }
 
+/// Shows: iwarp
 #[test]
 fn a_waiting_segment_does_not_reach_the_next_owner_of_the_number() {
     let cable = Cable::new(20, Faults::default());
@@ -388,6 +392,7 @@ fn a_waiting_segment_does_not_reach_the_next_owner_of_the_number() {
     assert_eq!(ending(&next), Ending::None);
 }
 
+/// Shows: iwarp
 #[test]
 fn frames_of_a_connection_never_reach_the_guest() {
     let cable = Cable::new(18, Faults::default());

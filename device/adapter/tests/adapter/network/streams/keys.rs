@@ -1,4 +1,6 @@
 //! Keys of messages in TCP connections (iWARP).
+//!
+//! Shows: iwarp
 
 use vrnic_abi::admin::{MrFlags, Pages, QpFlags, RegMr, TagForm, command};
 use vrnic_abi::connection::{Ending, Stage};

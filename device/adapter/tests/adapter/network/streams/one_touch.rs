@@ -1,4 +1,6 @@
 //! Keys that are valid for one message, in TCP connections (iWARP) that lose segments.
+//!
+//! Shows: iwarp
 
 use vrnic_abi::Key;
 use vrnic_abi::admin::{MrFlags, Pages, RegMr, command};

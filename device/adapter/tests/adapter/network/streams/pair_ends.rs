@@ -1,5 +1,7 @@
 //! Tests how connections between adapters of one daemon end (iWARP). Most cases also run over
 //! packets, and must have the same effects.
+//!
+//! Shows: iwarp
 
 use std::fmt;
 use std::sync::Arc;

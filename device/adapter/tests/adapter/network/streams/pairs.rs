@@ -1,5 +1,7 @@
 //! TCP connections of QPs (iWARP) between adapters of one daemon: their messages are copied in
 //! memory, and have the same effects as messages in segments.
+//!
+//! Shows: iwarp
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,6 @@
 //! TCP connections of QPs over paths with a smaller MTU than the networks at their ends.
+//!
+//! Shows: iwarp
 
 use std::cell::RefCell;
 use std::rc::Rc;

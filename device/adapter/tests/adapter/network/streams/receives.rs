@@ -1,5 +1,7 @@
 //! Receives of messages in TCP connections (iWARP): receives that are posted late, and receives of
 //! SRQs.
+//!
+//! Shows: iwarp
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};

@@ -1,4 +1,6 @@
 //! Tests of the start of TCP connections of QPs, as drivers see it.
+//!
+//! Shows: iwarp
 
 use vrnic_abi::connection::{Ending, Stage};
 use vrnic_abi::cq::Status;
@@ -49,6 +51,8 @@ fn both_drivers_learn_that_a_connection_is_open() {
 
 /// siw misses messages that arrive while it accepts the connection. An empty message makes it check
 /// again.
+///
+/// Shows: iwarp: a silent peer: the initiator sends an empty message, and gives up in the end
 #[test]
 fn an_initiator_nudges_a_peer_that_is_silent() {
     let cable = Cable::new(1, Faults::default());

@@ -1,5 +1,7 @@
 //! What is counted in the memory for connections is what they keep, whatever happens to them, for
 //! each kind: bytes, RDMA after bytes, RDMA from the beginning, and iSCSI.
+//!
+//! Shows: tcp
 
 use proptest::prelude::*;
 use vrnic_abi::admin::{QpFlags, StartRdma, command};

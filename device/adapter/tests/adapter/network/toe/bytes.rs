@@ -1,4 +1,6 @@
 //! Bytes of sends arrive in receives of any other lengths.
+//!
+//! Shows: tcp
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;

@@ -1,4 +1,6 @@
 //! CLOSE_CONNECTION, and the states and events of a connection that carries bytes.
+//!
+//! Shows: tcp
 
 use vrnic_abi::admin;
 use vrnic_abi::connection::{Closed, Closing, ConnectionEvents, Ending, RdmaState, Stage};

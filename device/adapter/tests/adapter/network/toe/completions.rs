@@ -1,4 +1,6 @@
 //! When receives and sends complete.
+//!
+//! Shows: tcp: when receives and sends of a stream complete
 
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::Status;
@@ -79,6 +81,8 @@ fn a_send_is_complete(flags: QpFlags) {
 
 /// Both rules complete the same sends at the same times, and nothing before its bytes are
 /// acknowledged.
+///
+/// Shows: tcp: sends complete by acknowledgement, or by the length of the queue
 #[test]
 fn both_rules_complete_sends_at_the_same_times() {
     let run = |flags: QpFlags| {

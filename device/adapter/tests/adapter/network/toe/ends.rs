@@ -1,4 +1,6 @@
 //! The ends of connections.
+//!
+//! Shows: tcp: the end of either direction of a stream, resets, and peers that are gone
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::connection::{Ending, Stage};

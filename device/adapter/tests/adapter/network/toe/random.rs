@@ -1,4 +1,6 @@
 //! Random segments and receives. Nothing panics, and no byte is written outside of the receives.
+//!
+//! Shows: tcp
 
 use proptest::prelude::*;
 use vrnic_abi::cq::Status;

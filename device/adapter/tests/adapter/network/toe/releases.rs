@@ -1,4 +1,6 @@
 //! Receives that are not full, and that the program asks for.
+//!
+//! Shows: tcp
 
 use vrnic_abi::qp::State;
 use vrnic_simlink::{Fate, Faults};

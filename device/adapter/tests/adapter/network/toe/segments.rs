@@ -1,5 +1,7 @@
 //! What segments may have: urgent data, marks of congestion, great lengths, selective
 //! acknowledgements; and the probes of idle connections.
+//!
+//! Shows: tcp
 
 use std::cell::RefCell;
 use std::rc::Rc;

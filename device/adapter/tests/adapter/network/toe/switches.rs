@@ -1,4 +1,4 @@
-//! Connections that carry bytes first, and then RDMA messages of another QP.
+//! Shows: tcp: connections that carry bytes first, and then RDMA messages of another QP
 
 use vrnic_abi::admin::{self, Counter, StartRdma, command};
 use vrnic_abi::connection::{Ending, RECEIVED_MAX, Received, Stage, StartFlags};

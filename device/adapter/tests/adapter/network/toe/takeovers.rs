@@ -1,4 +1,6 @@
 //! Bytes that the kernel has received before the takeover, and what a takeover refuses.
+//!
+//! Shows: tcp
 
 use std::mem::offset_of;
 

@@ -1,4 +1,6 @@
 //! The window is what the posted receives hold.
+//!
+//! Shows: tcp
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,6 @@
 //! Asynchronous events: of completion queues, queue pairs and the port.
+//!
+//! Shows: completions
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -28,6 +30,7 @@ fn first_message_in_rtr_establishes() {
     assert_eq!(gb.drain_events(), [(Kind::CommEstablished, b.qpn)]);
 }
 
+/// Shows: network: the port and its MTU follow the network interface
 #[test]
 fn port_events_follow_the_link() {
     let world = World::default();

@@ -1,4 +1,6 @@
 //! QPs and CQs that end while entries are held back, and bad indices.
+//!
+//! Shows: completions
 
 use std::sync::atomic::Ordering;
 

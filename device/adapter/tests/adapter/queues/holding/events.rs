@@ -1,4 +1,6 @@
 //! The events of full CQs, and of CQs with few free entries.
+//!
+//! Shows: completions
 
 use vrnic_abi::admin::{CreateCq, ModifyCq, Status as Refusal, command};
 use vrnic_abi::eq::Kind;

@@ -1,4 +1,7 @@
 //! QPs beside one that waits, and other types of QPs.
+//!
+//! Shows: completions: what goes on next to a queue pair that waits for room in a full CQ, and what
+//! its peer sees
 
 use vrnic_abi::admin::NO_QUEUE;
 use vrnic_abi::cq::Status;
