@@ -70,6 +70,8 @@ mod tests {
     }
 
     /// Destination, source, their ports, the hash with ports, and the hash of only the addresses.
+    ///
+    /// Shows: raw: the published hashes of receive side scaling
     #[test]
     fn the_published_hashes_of_ipv4() {
         for (destination, source, with_ports, alone) in [

@@ -1,4 +1,6 @@
 //! Random bytes for the parsers of headers.
+//!
+//! Shows: hostile
 
 use vrnic_packet::headers::Headers;
 
