@@ -59,6 +59,7 @@ mod tests {
     use crate::psn::Psn;
     use crate::wire::Qpn;
 
+    /// Shows: roce
     #[test]
     fn packets_of_others_are_dropped() {
         let (a, b, c) = (Ipv4Addr::from(1), Ipv4Addr::from(2), Ipv4Addr::from(3));

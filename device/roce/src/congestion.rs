@@ -165,6 +165,7 @@ mod tests {
         Nanos(micros * 1000)
     }
 
+    /// Shows: roce: notifications of congestion reduce the window of the sender
     #[test]
     fn the_window_halves_at_first_and_recovers() {
         let mut window = Window::new(Mtu::M1024, 128);

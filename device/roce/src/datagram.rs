@@ -124,6 +124,7 @@ mod tests {
         length: 1024,
     };
 
+    /// Shows: datagrams
     #[test]
     fn a_datagram_is_one_packet() {
         let mut sender = Sender::new(Qpn::new(7), 0x1234, Psn::new(0xff_ffff));

@@ -134,6 +134,7 @@ mod tests {
 
     use super::*;
 
+    /// Shows: roce
     #[test]
     fn numbers_wrap_at_24_bits() {
         let last = Psn::new(0xff_ffff);

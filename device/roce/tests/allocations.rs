@@ -1,5 +1,7 @@
 //! No packet allocates memory: not in either half of a connection, and not when a frame is built or
 //! read, even with losses, retransmission, held packets and refusals.
+//!
+//! Shows: cost
 
 use std::alloc::System;
 use std::net::Ipv4Addr;

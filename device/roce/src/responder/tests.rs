@@ -1,5 +1,7 @@
 //! Tests of duplicates that arrive many packets after the last READ or atomic, up to a whole circle
 //! of sequence numbers.
+//!
+//! Shows: roce
 
 use proptest::prelude::*;
 

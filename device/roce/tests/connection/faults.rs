@@ -1,4 +1,6 @@
 //! Single faults, each with its consequences.
+//!
+//! Shows: roce
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,6 @@
 //! Retransmission after losses; probes; congestion.
+//!
+//! Shows: roce
 
 use std::cell::RefCell;
 use std::rc::Rc;

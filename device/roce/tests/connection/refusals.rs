@@ -1,4 +1,6 @@
 //! Requests that violate the protocol, and responders that are not ready.
+//!
+//! Shows: roce
 
 use vrnic_packet::Nanos;
 use vrnic_roce::requester::{Outcome, Rejected, Work};

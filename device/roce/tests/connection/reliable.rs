@@ -1,5 +1,7 @@
 //! Random work over links with faults: each message is executed once and in order, and both
 //! memories have the right contents.
+//!
+//! Shows: roce
 
 use vrnic_roce::requester::Recovery;
 use vrnic_roce::wire::Mtu;

@@ -1,5 +1,7 @@
 //! Random work to and from models of Linux' software RoCE: each message is executed once and in
 //! order, and both memories have the right contents.
+//!
+//! Shows: roce
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

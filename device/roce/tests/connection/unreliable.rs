@@ -1,4 +1,6 @@
 //! Unreliable connections: messages arrive whole and in order, or not at all.
+//!
+//! Shows: roce
 
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Work;

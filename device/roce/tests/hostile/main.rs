@@ -1,6 +1,8 @@
 //! Hostile bytes and packets: random bytes for the parsers, random packets in each state of a
 //! connection.
 //!
+//! Shows: hostile
+//!
 //! All events follow from bytes, which come from seeds here and from libFuzzer in `fuzz/`.
 //! `VRNIC_CASES` sets the number of packets, `VRNIC_SEED` the first seed.
 //!

@@ -1,4 +1,6 @@
 //! Random frames: frames that are built are parsed again, frames that are changed are dropped.
+//!
+//! Shows: roce
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

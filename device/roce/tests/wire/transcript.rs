@@ -1,5 +1,7 @@
 //! Frames of Linux' software RoCE (rxe, kernel 7.3): the first frame of each opcode and length from
 //! runs of perftest and rping between two guests.
+//!
+//! Shows: roce
 
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame, Layout, Packet, Path};

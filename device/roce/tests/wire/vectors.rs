@@ -1,5 +1,7 @@
 //! Frames whose CRC is known. The first three are public (the tests of Scapy's layer for RoCE). The
 //! others were computed by a program that gives the right CRCs for these three.
+//!
+//! Shows: roce
 
 use vrnic_packet::ip::{Addresses, Ecn};
 use vrnic_roce::wire::headers::{Deth, Reth};
