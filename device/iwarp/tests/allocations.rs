@@ -1,6 +1,8 @@
 //! Buffers grow when they are used. After that, no turn allocates memory, not in a stream and not
 //! in its TCP connection, with losses, retransmission, early segments, and receives that are posted
 //! late. An idle stream has no buffers.
+//!
+//! Shows: cost
 
 use std::alloc::System;
 use std::collections::VecDeque;

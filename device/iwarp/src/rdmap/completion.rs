@@ -111,6 +111,7 @@ mod tests {
         assert!(tracker.is_complete(second, send_state(0)));
     }
 
+    /// Shows: iwarp: messages complete by the sequence numbers that the peer has acknowledged
     #[test]
     fn by_sequence_number() {
         let (tracker, first, second) = two_messages(Rule::Sequence);

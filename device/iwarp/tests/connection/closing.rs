@@ -1,4 +1,6 @@
 //! The ends of connections, one test for each scenario.
+//!
+//! Shows: iwarp
 
 use vrnic_iwarp::rdmap::completion::Rule;
 use vrnic_iwarp::rdmap::work::{Outcome, Rejected, Work, WorkRequest};

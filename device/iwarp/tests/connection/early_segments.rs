@@ -1,4 +1,6 @@
 //! Early octets, which arrive before the octets in front of them. The test offers them itself.
+//!
+//! Shows: iwarp
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -422,6 +424,7 @@ fn receive(end: &mut End, tcp: &mut Connection, at: u32, payload: &[u8]) {
 /// Number of FPDUs that were placed early in all runs.
 static PLACED: AtomicU64 = AtomicU64::new(0);
 
+/// Shows: iwarp
 #[test]
 fn any_segments_in_any_order() {
     any_segments();

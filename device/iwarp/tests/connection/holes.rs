@@ -1,4 +1,6 @@
 //! TCP segments that are lost, duplicated or late: single ones, and at random.
+//!
+//! Shows: iwarp
 
 use vrnic_iwarp::rdmap::work::{Outcome, Work};
 use vrnic_iwarp::stream::{Config, Early};
@@ -313,6 +315,7 @@ fn random(seed: u64) -> u64 {
     net.placed_ahead(0) + net.placed_ahead(1)
 }
 
+/// Shows: iwarp: memory, completions and their order are those of the stream in order
 #[test]
 fn over_a_bad_link_each_stream_has_the_effects_of_one_in_order() {
     let placed: u64 = (0..1000).map(random).sum();

@@ -1,5 +1,7 @@
 //! Random octets in each state: the connection ends in an orderly way, and only memory that was
 //! named is changed.
+//!
+//! Shows: hostile
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,6 @@
 //! Two streams over the TCP engine and a link that loses, duplicates, delays and corrupts frames.
+//!
+//! Shows: iwarp
 
 use proptest::prelude::*;
 use vrnic_iwarp::rdmap::work::{Outcome, Work};

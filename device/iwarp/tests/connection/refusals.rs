@@ -1,4 +1,6 @@
 //! Messages that are refused: the Terminate, and the outcome at the other end.
+//!
+//! Shows: iwarp
 
 use vrnic_iwarp::rdmap::work::{Immediate, Outcome, Rejected, Work, WorkRequest};
 use vrnic_iwarp::stream::close::State;
@@ -208,6 +210,7 @@ fn the_segments_of_a_write_name_one_stag() {
     assert_eq!(raw.pair.ends[1].ram.octets[0x2_0000..0x2_0008], [7; 8]);
 }
 
+/// Shows: iwarp
 #[test]
 fn a_wrong_crc_is_asked_for_again_three_times() {
     let mut raw = Raw::new(true);

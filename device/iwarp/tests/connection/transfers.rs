@@ -1,4 +1,6 @@
 //! Messages of all kinds, between two ends.
+//!
+//! Shows: iwarp
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -128,6 +130,7 @@ fn a_message_that_ends_later_holds_up_those_behind_it() {
     assert_eq!(pair.ends[1].ram.received.len(), 2);
 }
 
+/// Shows: iwarp
 #[test]
 fn the_responder_is_silent_until_the_initiator_has_spoken() {
     let wishes = Wishes { peer_to_peer: false, ..Wishes::default() };
@@ -324,6 +327,8 @@ proptest! {
 
     /// With both rules, the same work requests complete at the same time: when their own octets are
     /// acknowledged, not before, and not with later octets.
+    ///
+    /// Shows: iwarp
     #[test]
     fn both_rules_complete_the_same_at_the_same_moments(
         seed: u64,

@@ -1,4 +1,6 @@
 //! Random messages and octets, cut at random.
+//!
+//! Shows: iwarp
 
 use proptest::collection::vec;
 use proptest::prelude::*;

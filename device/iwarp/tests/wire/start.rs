@@ -1,4 +1,6 @@
 //! The agreement of the two ends.
+//!
+//! Shows: iwarp
 
 use vrnic_iwarp::mpa::start::{
     Agreement, Failure, FirstMessage, Wishes, answer, conclude, reject, request,

@@ -1,4 +1,6 @@
 //! Vectors of RFC 5044, and formats written out by hand.
+//!
+//! Shows: iwarp
 
 use vrnic_iwarp::mpa::deframer::{Deframer, Found};
 use vrnic_iwarp::mpa::framer::{Form, Fpdu, Framer};
