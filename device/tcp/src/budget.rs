@@ -204,6 +204,7 @@ mod tests {
         assert_eq!(budget.free(), 100);
     }
 
+    /// Shows: tcp: memory for buffers, of which each connection leaves some to others
     #[test]
     fn many_shares_leave_room_for_another_one() {
         let budget = Budget::new(1000);

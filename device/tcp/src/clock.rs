@@ -62,6 +62,7 @@ const fn is_before(a: u32, b: u32) -> bool {
 mod tests {
     use super::*;
 
+    /// Shows: tcp: timestamps after a long silence
     #[test]
     fn values_wrap_and_old_ones_count_for_36_minutes() {
         let state = TimestampState { value: u32::MAX, tick: Tick::Millis, recent: 5 };

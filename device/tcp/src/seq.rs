@@ -84,6 +84,7 @@ mod tests {
     }
 
     proptest! {
+        /// Shows: tcp: sequence numbers that wrap
         #[test]
         fn a_number_near_a_position_leads_back_to_it(
             first: u32,

@@ -137,6 +137,7 @@ mod tests {
         }
     }
 
+    /// Shows: tcp: congestion control: CUBIC's window returns to its plateau
     #[test]
     fn the_window_returns_to_its_plateau_and_leaves_it_slowly() {
         let mut cubic = Cubic::new(MSS);

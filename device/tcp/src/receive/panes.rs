@@ -182,6 +182,7 @@ mod tests {
         Range { start: StreamPos(start), end: StreamPos(end) }
     }
 
+    /// Shows: tcp: ranges of a stream that have arrived out of order are joined at both ends
     #[test]
     fn panes_merge_at_both_ends() {
         let mut panes = Panes::default();

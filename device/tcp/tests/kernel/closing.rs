@@ -1,4 +1,6 @@
 //! The end of connections to the kernel.
+//!
+//! Shows: tcp
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};

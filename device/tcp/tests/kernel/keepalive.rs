@@ -1,4 +1,6 @@
 //! Probes of idle connections.
+//!
+//! Shows: tcp
 
 use std::thread;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Connections to the kernel's TCP through a TAP device in a network namespace, in real time. The
 //! tests are skipped with a message where no namespace can be made.
 //!
+//! Shows: tcp
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`network`] | a kernel with a TAP device |

@@ -1,4 +1,6 @@
 //! The end of connections, and segments that may be forged.
+//!
+//! Shows: tcp
 
 use std::time::Duration;
 
@@ -149,6 +151,7 @@ fn an_end_that_comes_early_waits_for_the_bytes_before_it() {
     assert_eq!(end.streams.taken.len(), 2000);
 }
 
+/// Shows: tcp
 #[test]
 fn only_an_exact_reset_ends_a_connection() {
     let mut end = End::new();

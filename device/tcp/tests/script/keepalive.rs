@@ -1,4 +1,6 @@
 //! Probes of a peer from which nothing has arrived for long, and the answers to its probes.
+//!
+//! Shows: tcp
 
 use std::time::Duration;
 

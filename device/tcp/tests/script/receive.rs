@@ -1,4 +1,6 @@
 //! Windows, acknowledgements and panes of the receiving direction.
+//!
+//! Shows: tcp
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Loss recovery, windows and time-outs of the sending direction.
+//!
+//! Shows: tcp
 
 use std::time::Duration;
 
@@ -52,6 +54,7 @@ fn a_recovery_without_an_answer_sends_the_first_segment_again_before_the_time_ou
     assert_eq!(end.connection.counters().send.timeouts, 1);
 }
 
+/// Shows: tcp
 #[test]
 fn three_selective_acknowledgements_mean_a_loss() {
     let mut end = End::new();

@@ -1,5 +1,7 @@
 //! Two connections that exchange streams over a simulated link.
 //!
+//! Shows: tcp
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`host`] | one end of a connection, with conditions that always hold |
@@ -74,6 +76,8 @@ fn an_idle_connection_lasts_as_long_as_the_link_between_its_ends() {
 }
 
 /// Passes hostile segments. `VRNIC_CASES` sets their number, `VRNIC_SEED` the first seed.
+///
+/// Shows: tcp
 #[test]
 fn any_segment_in_any_state() {
     vrnic_cases::bytes(1_000_000, 4000, hostile::any_segments);
@@ -81,6 +85,7 @@ fn any_segment_in_any_state() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
+    /// Shows: tcp
     #[test]
     fn every_byte_arrives_once_and_in_order(
         seed: u32,
