@@ -1,5 +1,7 @@
 //! Bytes of a target, in pieces of any length: PDUs as they should be, and hostile ones.
 //!
+//! Shows: iscsi
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`hostile`] | random PDUs and random bytes, with conditions that always hold |
