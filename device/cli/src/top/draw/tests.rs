@@ -1,4 +1,6 @@
 //! Screens as a terminal would show them.
+//!
+//! Shows: views: screens of vrnic top
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
