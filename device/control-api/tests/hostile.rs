@@ -1,4 +1,6 @@
 //! Random lines for the control socket.
+//!
+//! Shows: hostile
 
 use vrnic_control_api::request::{Reply, Request};
 

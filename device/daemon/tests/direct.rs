@@ -1,5 +1,7 @@
 //! Direct transfers through the trapped window, BAR4, as another PCI device of the guest uses it,
 //! with device memory as packet memory.
+//!
+//! Shows: direct
 
 use std::time::{Duration, Instant};
 
@@ -183,6 +185,8 @@ fn a_read_that_must_not_wait_gets_ones_at_once() {
 
 /// While the thread of a function waits with a read, other functions work, and so do QPs whose
 /// memory is in the function's guest.
+///
+/// Shows: direct
 #[test]
 fn a_read_that_is_held_holds_nobody_else() {
     let mut daemon = start(2);

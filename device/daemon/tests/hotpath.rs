@@ -1,4 +1,6 @@
 //! The data path makes no allocation and no system call.
+//!
+//! Shows: cost
 
 mod common;
 

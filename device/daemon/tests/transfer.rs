@@ -1,4 +1,6 @@
 //! Operations between two functions of one daemon. Each byte is checked.
+//!
+//! Shows: data
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! Hostile requests: whatever bytes a program passes, a request ends with an answer or an error.
+//!
+//! Shows: hostile
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;

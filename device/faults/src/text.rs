@@ -411,6 +411,8 @@ mod tests {
 
     /// The scripts check rules before a program of ours is built. With the variable
     /// `VRNIC_WRITE_HELP`, writes their copy of the actions and their fields.
+    ///
+    /// Shows: tools: the scripts know the actions of rules for faults
     #[test]
     fn the_scripts_know_the_actions() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/help/faults.txt");

@@ -1,4 +1,6 @@
 //! Frames that wait: for a time, or for later frames of their stream.
+//!
+//! Shows: faults
 
 use std::cell::Cell;
 use std::collections::VecDeque;

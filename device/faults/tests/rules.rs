@@ -1,4 +1,6 @@
 //! Rules decide the same in each run, whatever else is sent; texts and rules agree.
+//!
+//! Shows: faults
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! TCP segments of iWARP: their opcodes, and how they are corrupted.
+//!
+//! Shows: faults
 
 use proptest::prelude::*;
 use vrnic_faults::{Crc, Opcode, corrupt};

@@ -1,4 +1,6 @@
 //! Blocks have the layout of pcapng, and frames of local messages are those that a wire would show.
+//!
+//! Shows: faults
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

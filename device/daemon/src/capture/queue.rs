@@ -131,6 +131,7 @@ mod tests {
         What::Frame { bytes: vec![0; len].into(), copied: false, note: None }
     }
 
+    /// Shows: faults: records for a capture whose client does not read are counted
     #[test]
     fn what_finds_no_room_is_lost_and_counted() {
         let (queue, end) = Queue::new("a".to_owned());

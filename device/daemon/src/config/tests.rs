@@ -1,4 +1,6 @@
 //! Tests of the settings.
+//!
+//! Shows: daemon
 
 use clap::{CommandFactory, Parser};
 use vrnic_control_api::PortConfig;

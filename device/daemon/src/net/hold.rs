@@ -90,6 +90,7 @@ mod tests {
         paused.as_secs_f64() / 3.0
     }
 
+    /// Shows: network
     #[test]
     fn an_adapter_that_is_slow_for_long_pauses_others_for_a_short_part_of_the_time() {
         let [ms, period] = [1, 300].map(Duration::from_millis);

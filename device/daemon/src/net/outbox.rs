@@ -382,6 +382,8 @@ mod tests {
     }
 
     /// The frame for which the switch panicked is lost.
+    ///
+    /// Shows: hostile: a panic while the switch forwards frames
     #[test]
     fn a_panic_of_the_switch_ends_no_lane() {
         let (outbox, bell, status) = outbox();

@@ -72,6 +72,7 @@ impl Turn {
 mod tests {
     use super::*;
 
+    /// Shows: network
     #[test]
     fn a_turn_ends_after_its_frames_or_its_bytes_or_its_time() {
         let unhurried = || Turn { left: FRAMES, unseen: 0, end: Nanos(u64::MAX) };

@@ -157,6 +157,7 @@ mod tests {
     }
 
     proptest! {
+        /// Shows: hostile: vfio-user messages of any bytes
         #[test]
         fn any_bytes_are_read_within_bounds_or_refused(
             command in 0u16..20,

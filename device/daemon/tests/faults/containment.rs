@@ -1,4 +1,6 @@
 //! A fault of one VMM or one function affects that function only.
+//!
+//! Shows: hostile
 
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};

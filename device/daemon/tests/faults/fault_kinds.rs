@@ -1,5 +1,7 @@
 //! Faults by rules that are not for packets, in a daemon whose functions copy messages, and the
 //! proof that they have hit.
+//!
+//! Shows: faults
 
 use std::time::{Duration, Instant};
 

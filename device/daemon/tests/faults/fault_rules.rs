@@ -1,4 +1,6 @@
 //! Fault injection: rules are applied to packets of functions.
+//!
+//! Shows: faults
 
 use serde_json::Value;
 use vrnic_abi::admin::Stats;

@@ -1,4 +1,6 @@
 //! Resets, lost VMMs and unmapped memory during transfers.
+//!
+//! Shows: daemon
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,6 @@
 //! Fault injection in iWARP connections: rules are applied to TCP segments.
+//!
+//! Shows: faults
 
 use vrnic_abi::admin::Stats;
 use vrnic_abi::cq::Status;

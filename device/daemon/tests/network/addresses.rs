@@ -1,4 +1,6 @@
 //! Adapters with several MACs next to the stations of an Ethernet.
+//!
+//! Shows: network
 
 use std::cell::RefCell;
 

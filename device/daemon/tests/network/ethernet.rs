@@ -1,4 +1,6 @@
 //! The Ethernet side: frames between netdevs, and the effects of bad frames.
+//!
+//! Shows: network
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -161,6 +163,7 @@ fn fill_queue(path: &Path) -> Vec<UnixStream> {
     }
 }
 
+/// Shows: hostile
 #[test]
 fn a_full_queue_of_connections_disturbs_no_link() {
     let mut daemon = start(2);

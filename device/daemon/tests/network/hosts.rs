@@ -1,6 +1,8 @@
 //! Hosts, which are network namespaces, each with a daemon: three hosts whose bridges are joined by
 //! the kernel's VXLAN over a network, and two networks with a router. The tests are skipped with a
 //! message on machines that do not support this.
+//!
+//! Shows: network
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Uplinks to interfaces of the host's kernel, each in a network namespace. The tests are skipped
 //! with a message if no namespace can be made.
+//!
+//! Shows: network
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

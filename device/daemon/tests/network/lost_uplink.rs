@@ -1,4 +1,6 @@
 //! An uplink that is lost and comes back: the functions' ports, and connections over the uplink.
+//!
+//! Shows: network
 
 use std::process::Command;
 

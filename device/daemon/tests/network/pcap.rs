@@ -1,4 +1,6 @@
 //! Captures: the tests read the files that `vrnic pcap` writes, and check every CRC.
+//!
+//! Shows: faults
 
 use std::collections::BTreeSet;
 

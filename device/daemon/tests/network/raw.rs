@@ -1,4 +1,6 @@
 //! Raw packets in the daemon: what the switch checks, and what network cards and other daemons see.
+//!
+//! Shows: raw
 
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;

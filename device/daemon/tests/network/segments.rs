@@ -1,5 +1,7 @@
 //! RDMA between daemons through the host's kernel, to which they send joined frames. The tests are
 //! skipped with a message if no network namespace can be created.
+//!
+//! Shows: network
 
 use std::os::fd::AsRawFd;
 

@@ -1,5 +1,7 @@
 //! Captures of iWARP connections: the tests read the files that `vrnic pcap` writes, reassemble the
 //! streams, and check the CRC of every FPDU.
+//!
+//! Shows: faults
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -1,4 +1,6 @@
 //! RDMA between functions of two daemons in TCP connections (iWARP), over a trunk.
+//!
+//! Shows: iwarp
 
 use vrnic_abi::connection::Ending;
 use vrnic_abi::cq::Status;

@@ -1,4 +1,6 @@
 //! Trunks over TLS, as they are used between hosts.
+//!
+//! Shows: network
 
 use std::fs::Permissions;
 use std::io::{Read, Write};

@@ -1,4 +1,6 @@
 //! Trunks between daemons, and ports without a function.
+//!
+//! Shows: network
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -232,6 +234,7 @@ fn a_guest_sends_with_other_addresses_only_if_it_may() {
     }
 }
 
+/// Shows: network
 #[test]
 fn a_storm_of_broadcasts_is_limited() {
     let folder = Folder::new();
@@ -276,6 +279,8 @@ fn malformed_frames_are_dropped_and_counted() {
 type Lie = (&'static str, fn(&mut Peer));
 
 /// Each invalid value in the shared memory ends the trunk, and has no other effect.
+///
+/// Shows: hostile: a peer that lies in the shared memory of a trunk loses its trunk
 #[test]
 fn a_peer_that_lies_loses_its_trunk() {
     let lies: [Lie; 11] = [

@@ -1,4 +1,6 @@
 //! Functions in VLANs: what their network cards and adapters send, and reach.
+//!
+//! Shows: network
 
 use std::os::unix::net::UnixStream;
 

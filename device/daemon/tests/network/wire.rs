@@ -1,4 +1,6 @@
 //! RDMA between functions of two daemons, as packets over a trunk.
+//!
+//! Shows: roce
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Type;

@@ -1,4 +1,6 @@
 //! The end of a daemon whose guests have outstanding work requests.
+//!
+//! Shows: daemon
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
 //! Repeated actions of guests, VMMs and netdevs do not fill the log.
+//!
+//! Shows: hostile
 
 use vrnic_abi::regs::{self, Control, Status};
 use vrnic_testdriver::vmm::daemon::Daemon;

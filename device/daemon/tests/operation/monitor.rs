@@ -1,4 +1,6 @@
 //! The monitor, by the command `vrnic` and over HTTP.
+//!
+//! Shows: views
 
 use std::collections::HashSet;
 use std::fs;
@@ -127,6 +129,8 @@ fn faults_are_named() {
 
 /// Silent clients of the monitor use few descriptors, and only for a limited time. Other clients
 /// are answered in the end.
+///
+/// Shows: hostile
 #[test]
 fn silent_watchers_are_limited() {
     let (_folder, monitor, mut daemon) = monitored(1);
@@ -186,6 +190,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The examples for Prometheus and Grafana name only metrics and labels that the daemon has.
+///
+/// Shows: views: the examples for Prometheus name metrics that there are
 #[test]
 fn the_examples_name_metrics_that_there_are() {
     let (_folder, monitor, daemon) = monitored(1);

@@ -1,4 +1,6 @@
 //! The daemon as a process: its arguments, its sockets, its end.
+//!
+//! Shows: daemon
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -65,6 +67,8 @@ fn room_for_descriptors_is_made() {
 }
 
 /// All three kinds of sockets are tested. The log names the process that connects.
+///
+/// Shows: daemon
 #[test]
 fn sockets_have_the_mode_and_group_asked_for() {
     let group = rustix::process::getegid().as_raw();

@@ -1,4 +1,6 @@
 //! Changes to a running daemon through its control socket.
+//!
+//! Shows: daemon
 
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -285,6 +287,8 @@ impl Busy {
 /// Two functions always have work for one worker. How much each gets follows from its share, which
 /// changes at run time. The bounds are wide, because a loaded machine stops the worker at times.
 /// The function whose turn it is then pays for the pause.
+///
+/// Shows: resources: shares of functions in the time of a worker
 #[test]
 fn functions_share_a_worker_by_their_weights_and_floors() {
     let mut changed = Changed::start_with(2, &[("--workers", "1")]);
@@ -337,6 +341,8 @@ fn flood(guest: &Guest) -> Vec<Endpoint> {
 }
 
 /// Both functions always have frames for an uplink whose peer reads slowly.
+///
+/// Shows: resources: shares of functions in a busy uplink
 #[test]
 fn functions_share_a_busy_uplink_by_their_weights() {
     let mut changed = Changed::start_with(2, &[("--uplink", "name=up,listen=@trunk")]);

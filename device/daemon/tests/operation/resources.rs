@@ -1,4 +1,6 @@
 //! The table of resources: admission of functions, their own maxima, and changes at run time.
+//!
+//! Shows: resources
 
 use std::fs;
 use std::os::unix::net::UnixStream;

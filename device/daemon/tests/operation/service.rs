@@ -1,5 +1,7 @@
 //! The files that the packages install (`packaging/`): units, settings, manual pages, the build of
 //! the kernel module.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,6 @@
 //! A daemon that is stopped while its guests end.
+//!
+//! Shows: daemon: a daemon that was stopped writes no memory of guests that have left
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

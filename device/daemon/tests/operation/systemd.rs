@@ -1,4 +1,6 @@
 //! The daemon as a service of systemd: the messages that it sends, and the signals that it gets.
+//!
+//! Shows: daemon
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

@@ -1,4 +1,6 @@
 //! `vrnic trace`: the timeline of a queue pair, as text and as a file for Perfetto.
+//!
+//! Shows: faults
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};

@@ -1,4 +1,6 @@
 //! `vrnic top` on a terminal, with a real daemon: what a user sees after pressing keys.
+//!
+//! Shows: views
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -1,4 +1,6 @@
 //! Completion queues that are armed at random lose no event.
+//!
+//! Shows: completions
 
 use vrnic_testdriver::vmm::arming::{Outcome, Setup, run};
 

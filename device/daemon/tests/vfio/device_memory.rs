@@ -1,4 +1,6 @@
 //! Device memory: the part of BAR2 that regions and work requests reach at its bus addresses.
+//!
+//! Shows: direct
 
 use vrnic_abi::admin::{MrFlags, Pages, RegMr, Status as Admin, command};
 use vrnic_abi::cq::Status;

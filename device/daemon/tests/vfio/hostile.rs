@@ -1,5 +1,7 @@
 //! A guest that makes mistakes, or is hostile, gets a status or a log line. Nothing panics, and no
 //! other function is affected.
+//!
+//! Shows: hostile
 
 use vrnic_abi::admin::{CreateCq, Pages, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;

@@ -1,4 +1,6 @@
 //! Guest memory of huge pages, as QEMU provides it with `memory-backend-memfd,hugetlb=on`.
+//!
+//! Shows: memory
 
 use std::fs::{self, File};
 

@@ -1,5 +1,7 @@
 //! vfio-user messages that no correct VMM sends: each is answered with an error and has no other
 //! effect, even if it arrives in pieces.
+//!
+//! Shows: hostile
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -205,6 +207,8 @@ fn too_many_descriptors_are_refused_and_closed() {
 }
 
 /// A daemon without free descriptors refuses requests that need one. The VMM stays connected.
+///
+/// Shows: hostile
 #[test]
 fn a_lack_of_descriptors_is_told_and_ends_no_connection() {
     let mut daemon = start(1);

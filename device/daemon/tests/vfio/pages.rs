@@ -1,4 +1,6 @@
 //! Guest memory that is mapped page by page, as the VMM of a guest with an IOMMU maps it.
+//!
+//! Shows: memory
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,6 @@
 //! The VMM's side: what a correct VMM gets, and what a hostile VMM gets.
+//!
+//! Shows: hostile
 
 use std::fs::File;
 use std::os::fd::AsFd;

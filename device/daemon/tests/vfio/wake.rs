@@ -1,4 +1,6 @@
 //! A worker that sleeps whenever it can loses no doorbell.
+//!
+//! Shows: daemon
 
 use std::time::{Duration, Instant};
 

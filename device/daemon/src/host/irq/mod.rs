@@ -295,6 +295,8 @@ mod tests {
     }
 
     /// A VMM whose eventfd is in thousands of epoll sets slows down a few signals of workers.
+    ///
+    /// Shows: hostile: an eventfd of a VMM whose signals are slow
     #[test]
     fn slow_signals_are_left_to_the_control_thread() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

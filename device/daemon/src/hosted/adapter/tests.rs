@@ -1,3 +1,5 @@
+//! Shows: hostile: a panic of the daemon's code fails only its adapter
+
 use rustix::fs::MemfdFlags;
 use vrnic_abi::UarIndex;
 use vrnic_abi::regs::Control;

@@ -1,3 +1,6 @@
+//! Shows: memory: memory that a VMM maps: ranges of one file, memory that is cut off, what may be
+//! mapped
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,6 +98,7 @@ fn memory_of(len: u64) -> File {
     file
 }
 
+/// Shows: hostile: what a VMM may map is bounded
 #[test]
 fn what_a_vmm_may_map_is_bounded() {
     let rules = MapRules { ranges: 4, mappings: 2, bytes: LEN, any_file: false, messages: false };
@@ -291,6 +295,7 @@ proptest! {
     }
 }
 
+/// Shows: direct
 #[test]
 fn device_memory_takes_its_part_of_a_range_without_memory() {
     const BAR: u64 = 1 << 40;

@@ -1,3 +1,5 @@
+//! Shows: direct: memory behind the VMM: what is announced, handed over, refused, or never answered
+
 use std::sync::atomic::AtomicU8;
 
 use vrnic_abi::GuestAddr;

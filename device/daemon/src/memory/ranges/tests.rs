@@ -1,3 +1,6 @@
+//! Shows: memory: memory that is mapped page by page: adjoining pages, scattered pages, parts that
+//! are unmapped
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,5 +1,7 @@
 //! Tests that counters of a port count each segment of a joined frame, and that an adapter gets
 //! only frames that are for it.
+//!
+//! Shows: network
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -116,6 +118,7 @@ fn frames_for_other_addresses_are_copied_only_if_there_is_a_network_card() {
     }
 }
 
+/// Shows: network: source addresses: what own, strict and nested allow
 #[test]
 fn the_check_of_a_port_says_with_which_sources_its_guest_sends() {
     const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);

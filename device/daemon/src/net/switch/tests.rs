@@ -1,5 +1,7 @@
 //! Tests of the turns of a worker that runs the switch.
 //!
+//! Shows: network
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`fairness`] | lines that always have frames, next to others |

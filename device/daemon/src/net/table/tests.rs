@@ -1,4 +1,6 @@
 //! Tests of the address table.
+//!
+//! Shows: network
 
 use super::*;
 
@@ -131,6 +133,7 @@ fn made_up(n: usize) -> MacAddr {
     MacAddr([2, 1, a, b, c, d])
 }
 
+/// Shows: hostile: made-up Ethernet addresses take no room of other ports
 #[test]
 fn made_up_addresses_take_no_room_of_other_ports() {
     let mut table = MacTable::default();

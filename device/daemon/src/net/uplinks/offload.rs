@@ -169,6 +169,7 @@ mod tests {
         Offload { flags, gso, start, offset, ..Offload::default() }
     }
 
+    /// Shows: network: checksums that the host's kernel leaves to network cards
     #[test]
     fn a_checksum_is_completed() {
         // RFC 1071, section 3: the words 0001, f203, f4f5 and f6f7 have the sum ddf2.

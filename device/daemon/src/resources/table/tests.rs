@@ -1,4 +1,6 @@
 //! Tests of the table of resources.
+//!
+//! Shows: resources
 
 use super::*;
 

@@ -1,3 +1,5 @@
+//! Shows: hostile: requests to a VMM that answers late, wrongly, twice or never
+
 use std::io::Read;
 
 use super::*;

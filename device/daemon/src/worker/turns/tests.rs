@@ -1,4 +1,6 @@
 //! Engines whose work takes time on a simulated clock.
+//!
+//! Shows: resources: weights and floors of functions in the time of a worker
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

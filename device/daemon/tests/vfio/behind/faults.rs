@@ -1,4 +1,6 @@
 //! A VMM that lies, is silent or disconnects, and memory that goes away.
+//!
+//! Shows: direct
 
 use std::process::Command;
 use std::sync::Arc;

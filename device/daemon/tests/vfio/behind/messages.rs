@@ -1,4 +1,6 @@
 //! Such memory as source and sink of messages.
+//!
+//! Shows: direct: memory of other devices, by messages to the VMM, as source and sink of messages
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,7 @@
 //! Messages that travel in packets, which are much shorter than the messages to the VMM.
+//!
+//! Shows: direct: memory of other devices, by messages to the VMM, for messages that travel in
+//! packets
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,7 @@
 //! Tests that a line which always has frames does not shut out others while a worker runs the
 //! switch. What others wait for is counted in the flood's turns.
+//!
+//! Shows: network
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;

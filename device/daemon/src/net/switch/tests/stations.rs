@@ -1,5 +1,7 @@
 //! Tests of the stations that the switch knows: each VLAN has its own, and one that an adapter has
 //! named stays known.
+//!
+//! Shows: network
 
 use vrnic_adapter::vlans::{VlanId, Vlans};
 use vrnic_control_api::source::SourceCheck;

@@ -1,4 +1,6 @@
 //! Tests of frames to addresses that the switch does not know.
+//!
+//! Shows: network
 
 use vrnic_control_api::source::SourceCheck;
 

@@ -1,4 +1,6 @@
 //! Tests that frames that are joined and cut again do not change.
+//!
+//! Shows: network
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -254,6 +254,7 @@ mod tests {
         }
     }
 
+    /// Shows: network
     #[test]
     fn seeds_have_64_digits() {
         let digits = "00ff".repeat(16);

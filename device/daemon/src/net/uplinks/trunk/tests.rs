@@ -1,4 +1,6 @@
 //! Tests of the turns in which frames are taken out of a trunk.
+//!
+//! Shows: network
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use vrnic_adapter::log_ratelimit::Limiter;
