@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The part of the kernel module that translates the headers of a flow, with lists as the kernel's
 //! core hands them over.
+//!
+//! Shows: raw: flow rules as the kernel module reads them, from bytes of any kind
 
 extern crate vrnic_abi as abi;
 
@@ -134,6 +136,7 @@ fn other_headers_are_not_supported() {
     }
 }
 
+/// Shows: hostile: any bytes as lists of flow rules
 #[test]
 fn lists_of_any_bytes_are_read_within_their_bounds() {
     let good = [ethernet([8, 0]), ipv4(17), upper(UDP)].concat();

@@ -1,5 +1,7 @@
 //! Compares the tables of parameters of kernel modules with the parameters that these declare:
 //! `docs/guests.md` has those of `vrnic`, and `docs/testing.md` those of the modules for tests.
+//!
+//! Shows: tools
 
 use std::{collections::BTreeMap, fs, path::Path};
 
