@@ -283,6 +283,7 @@ mod tests {
         find(&Seen { number, comp_mask, release, exports }).map(|layout| layout.releases.clone())
     }
 
+    /// Shows: programs: the layout of a libibverbs is known by what it does
     #[test]
     fn a_library_is_known_by_what_it_does() {
         let speed = c"ibv_cmd_query_port_speed";

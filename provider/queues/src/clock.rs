@@ -181,6 +181,7 @@ mod tests {
         assert_eq!(sample.time_of_day(4_999_999_000), at - 1000);
     }
 
+    /// Shows: completions: times of day of completions, which one sample of the clocks converts
     #[test]
     fn timestamps_of_any_age_are_converted_without_the_adapter() {
         let clock = clock(5_000_000_000);

@@ -44,6 +44,7 @@ impl DeviceMemory {
 mod tests {
     use super::*;
 
+    /// Shows: direct: copies into and out of device memory have whole words
     #[test]
     fn copies_have_whole_words_of_the_memory() {
         let memory = DeviceMemory::new(Mapping::anonymous(4096).expect("mmap"), 100);

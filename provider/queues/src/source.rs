@@ -117,6 +117,7 @@ mod tests {
         Source::new(Some(Shared::new(allocator).expect("memory")), Resource::Cq)
     }
 
+    /// Shows: queues
     #[test]
     fn rings_are_whole_zeroed_pages_of_the_programs_allocator() {
         let mut calls = Calls::default();

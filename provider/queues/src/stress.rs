@@ -2,6 +2,8 @@
 //! All queues against a thread that plays the adapter: many threads post and poll at once, and each
 //! work request must complete exactly once. The adapter sees the rings through mappings of its
 //! own, as the real one does.
+//!
+//! Shows: queues: all queues of a program against a thread that plays the adapter
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

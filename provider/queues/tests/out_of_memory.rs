@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Each call that allocates is made with its first allocation failing, then with its second, and so
 //! on until it succeeds. Each failure must be `ENOMEM` and leave nothing allocated.
+//!
+//! Shows: programs: a program that runs out of memory gets an error
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Shows: completions: completion queues of programs: series, threads, other posters, adapters that
+//! died
+
 use std::sync::atomic::Ordering;
 
 use abi::cq::{Cqe, Opcode, Status};
@@ -319,6 +322,7 @@ fn queue_of_two() -> (CompletionQueue, Shared<Uar>, [Shared<Credits>; 2]) {
     (cq, uar, both)
 }
 
+/// Shows: completions: a program arms a CQ while it takes completions one by one
 #[test]
 fn a_queue_is_armed_in_a_series() {
     let (cq, uar, _both) = queue_of_two();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Doorbells in plain memory, as the adapter would see them.
+//!
+//! Shows: queues: doorbells of programs
 
 use abi::uar::{SLOT_END, SLOT_FIRST, UAR_LEN};
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Shows: queues: the layout of queues in memory of programs
+
 use abi::admin::{NO_QUEUE, TagForm};
 use abi::uverbs::{CQ_ANY_VECTOR, QpReqFlags};
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Shows: queues: queue pairs of programs: posting, flushing, other posters, devices that went
+
 use abi::cq::{Cqe, Opcode as CqOpcode, Status};
 use abi::sq::Opcode;
 
@@ -272,6 +274,7 @@ fn only_a_queues_own_half_is_flushed_there_and_nothing_after_its_end() {
     assert_eq!(polled(&cq), []);
 }
 
+/// Shows: queues
 #[test]
 fn queues_of_another_poster_take_no_requests() {
     for policy in [SqPolicy::Guest, SqPolicy::Device] {

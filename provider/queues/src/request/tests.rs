@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Shows: queues: work requests of programs: segments, inline data, raw packets
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
@@ -125,6 +127,7 @@ fn a_command_has_its_data_then_its_message() {
     assert_eq!(without.count(Opcode::SendCmd, limits), Err(PostError::Segments));
 }
 
+/// Shows: raw: a large TCP segment has its headers, then its payload
 #[test]
 fn a_segment_has_its_headers_then_its_payload() {
     let headers: Vec<u8> = (1..=54).collect();
