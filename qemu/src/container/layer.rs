@@ -243,6 +243,7 @@ mod tests {
         Ok(())
     }
 
+    /// Shows: hostile: a hostile layer of an image writes and removes nothing outside
     #[test]
     fn a_hostile_layer_writes_and_removes_nothing_outside() -> Result<()> {
         let outer = tempfile::tempdir()?;

@@ -110,6 +110,7 @@ mod tests {
         archive.append(&header, data).expect("an entry");
     }
 
+    /// Shows: hostile
     #[test]
     fn a_hostile_archive_writes_only_files_into_its_folder() -> Result<()> {
         use std::os::unix::fs::PermissionsExt;

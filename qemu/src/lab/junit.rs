@@ -106,6 +106,7 @@ mod tests {
         Ok(())
     }
 
+    /// Shows: tools
     #[test]
     fn a_guest_that_is_gone_is_a_failure() -> Result<()> {
         let lost = document(&results(End::Lost, &[]))?;

@@ -293,6 +293,7 @@ mod tests {
         assert_eq!(error, Err("VRNIC_ACCEL is 'hvf'; it must be kvm or tcg".into()));
     }
 
+    /// Shows: tools: KVM that does not work is remembered until the machine boots again
     #[test]
     fn a_note_holds_until_the_machine_boots_again() {
         for verdict in [Verdict::Works, Verdict::Fails("a reason: text".into())] {

@@ -53,6 +53,7 @@ mod tests {
         assert_eq!(lines, ["10.9.0.1 a", "10.9.1.1 a1", "10.9.0.2 b", "10.9.1.2 b1"]);
     }
 
+    /// Shows: tools: a root of guests keeps its own names of hosts
     #[test]
     fn a_root_keeps_its_own_names() -> io::Result<()> {
         assert_eq!(completed(None)?, table(2, 1));

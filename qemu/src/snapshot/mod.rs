@@ -251,6 +251,7 @@ mod tests {
         Ok(())
     }
 
+    /// Shows: tools
     #[test]
     fn a_snapshot_that_does_not_work_is_not_tried_again_at_once() -> Result<()> {
         let folder = tempfile::tempdir()?;

@@ -372,6 +372,7 @@ mod tests {
         assert_eq!(figure("Couldn't connect\n"), None);
     }
 
+    /// Shows: tools: no sender of perftest over iWARP waits for a credit that raises no event
     #[test]
     fn no_sender_over_iwarp_waits_for_a_credit_that_raises_no_event() {
         let has = |case: &Case, option| case.options.split(' ').any(|word| word == option);

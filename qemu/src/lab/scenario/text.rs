@@ -167,6 +167,7 @@ mod tests {
         assert!(!phase.may_miss && !read.packets && read.waits);
     }
 
+    /// Shows: tools: scenarios that make no sense are refused with their line
     #[test]
     fn what_makes_no_sense_is_refused_with_its_line() {
         let cases = [
