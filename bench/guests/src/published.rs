@@ -99,6 +99,7 @@ fn the_page_has_the_figures_of_its_run() {
     check(PAGE, &report(&results, &devices, &SIZES, true));
 }
 
+/// Shows: tools
 #[test]
 fn the_readme_has_the_figures_of_the_run() {
     let text = read("README.md");
