@@ -1,5 +1,7 @@
 //! The parts of RDMA that iWARP devices do not have. These devices are tested with `--cm`, because
 //! their QPs have no other way to connect.
+//!
+//! Shows: iwarp
 
 const IMMEDIATE: &str = "SENDs of iWARP have no immediate data";
 const ALIGNMENT: &str = "iWARP reports an atomic that is not aligned as a remote operation error";

@@ -1,4 +1,6 @@
 //! Attributes of the device and its port, and operations that they do not have.
+//!
+//! Shows: resources
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -134,6 +136,8 @@ fn unsupported(env: &Env) -> Result<()> {
 
 /// Attributes that the device does not have are zero, not former contents of the kernel's memory.
 /// Each query gets other memory of the kernel.
+///
+/// Shows: resources: absent attributes of queue pairs are zero
 fn absent(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let reset = Side::new(&env.a, &Options::default())?;

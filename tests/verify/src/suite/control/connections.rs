@@ -1,4 +1,6 @@
 //! Connections by the connection manager: their private data, rejections, their end.
+//!
+//! Shows: iwarp
 
 use std::net::SocketAddrV4;
 

@@ -1,4 +1,6 @@
 //! Creation, limits, destruction.
+//!
+//! Shows: resources: objects that are created and destroyed, and their limits
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;

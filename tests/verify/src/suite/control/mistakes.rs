@@ -1,5 +1,7 @@
 //! Attributes that must be the same at both ends of a connection, or match, but do not. The
 //! adapter's own tests have a table with more of them.
+//!
+//! Shows: queues
 
 use anyhow::{Context, Result};
 use vrnic_verbs::model::{Op, QpAttr, State, Status, mask};

@@ -1,4 +1,6 @@
 //! The state machine of QPs (IBTA volume 1, 10.3 and 11.2.4.2).
+//!
+//! Shows: queues
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;

@@ -1,5 +1,7 @@
 //! The complete state machine of QPs: each type, each pair of states, and for legal transitions
 //! each attribute added or missing, compared with the table in `transitions.txt`.
+//!
+//! Shows: queues
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;

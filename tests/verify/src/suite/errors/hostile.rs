@@ -1,5 +1,7 @@
 //! A program that writes garbage into all memory that it shares with the device. It may damage its
 //! own connections. A neighbour on the same device and the other machine must not be affected.
+//!
+//! Shows: hostile
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -38,6 +40,7 @@ fn intruder(env: &Env) -> Result<(End, Vec<Link>)> {
     Ok((bad, links))
 }
 
+/// Shows: hostile: any bytes in doorbell pages
 fn hostile(env: &Env, garbage: Target, seed: u64) -> Result<()> {
     let good = Link::new(env, &Options::default())?;
     let (bad, links) = intruder(env)?;
@@ -93,6 +96,8 @@ fn guess(key: u32) -> u32 {
 /// A process binds a window to a region that the kernel is still registering, and whose response
 /// cannot be written. The binding must fail. Otherwise the kernel could not remove the region while
 /// it has a window, and would unpin its memory.
+///
+/// Shows: hostile: a region whose answer cannot be written to the program
 fn faulting_region(env: &Env) -> Result<()> {
     let side = Link::new(env, &Options::impatient())?.a;
     let window = Window::new(&side, 2)?;
@@ -135,6 +140,8 @@ fn faulting_resize(env: &Env) -> Result<()> {
 
 /// The kernel's handle of an XRC target is not the driver's own struct. No operation on address
 /// ranges accepts it, whether the process has created or opened the target.
+///
+/// Shows: hostile: XRC targets in operations of address ranges
 fn ranges_of_targets(env: &Env) -> Result<()> {
     let (agent, other) = (&env.a.agent, &env.another_a()?.agent);
     let xrcd = open_domain(agent)?;

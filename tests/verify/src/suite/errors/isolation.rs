@@ -1,4 +1,6 @@
 //! Objects of another process, or of another connection, cannot be reached.
+//!
+//! Shows: hostile
 
 use anyhow::Result;
 

@@ -1,5 +1,7 @@
 //! Faults in requests that the requester itself has posted: the completion reports them, and the
 //! peer is not affected.
+//!
+//! Shows: data
 
 use anyhow::{Result, ensure};
 

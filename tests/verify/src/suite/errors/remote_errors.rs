@@ -1,5 +1,7 @@
 //! Faults that the responder finds: the completion of the requester, the event of the responder.
 //! Memory that may not be accessed is never changed.
+//!
+//! Shows: data
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,6 @@
 //! Receivers that are not ready, and peers that do not answer.
+//!
+//! Shows: data
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,4 +1,6 @@
 //! Memory of the device: as the source and target of operations, its bounds, and its end.
+//!
+//! Shows: direct
 
 use std::ops::Range;
 

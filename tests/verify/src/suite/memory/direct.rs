@@ -1,5 +1,7 @@
 //! The direct verbs of vrnic: one-touch keys, holding CQs, and the two ways in which a refused
 //! memory operation fails. Other devices fail these cases.
+//!
+//! Shows: memory
 
 use std::collections::BTreeSet;
 
@@ -151,6 +153,8 @@ fn expect_cq_event(side: &Side, cq: u32, state: u32) -> Result<()> {
 
 /// A holding CQ of receives is full: its program gets an event, messages wait, other QPs go on, and
 /// all completions follow when the program polls.
+///
+/// Shows: completions: receives wait for room in a full CQ
 fn receives_wait(env: &Env) -> Result<()> {
     let link = holding(env, true, 0)?;
     send_all(&link, 0..12)?;

@@ -1,4 +1,6 @@
 //! Commands of the direct verbs: their keys, and the responses that end them.
+//!
+//! Shows: memory
 
 use anyhow::{Result, ensure};
 

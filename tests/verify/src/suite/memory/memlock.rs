@@ -1,5 +1,7 @@
 //! Memory that the device uses is locked, and counts against the limit of its process
 //! (RLIMIT_MEMLOCK) if there is one: regions, and the rings of queues.
+//!
+//! Shows: resources
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;

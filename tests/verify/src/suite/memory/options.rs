@@ -1,4 +1,6 @@
 //! The options of vrnic for requests and regions that concern keys (docs/vrnicdv.md).
+//!
+//! Shows: memory
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,6 @@
 //! Regions of special forms, and regions that change.
+//!
+//! Shows: memory
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -97,6 +99,8 @@ fn null(env: &Env) -> Result<()> {
 
 /// DMA buffers at both ends: they are sent, received into, written and read. Nothing outside the
 /// region changes.
+///
+/// Shows: memory: memory of DMA buffers
 fn dmabuf(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     for (len, misalign) in [(100, 0), (4096, 1), (300_000, 4095)] {
@@ -126,6 +130,7 @@ fn rereg(side: &Side, region: &mut Region, pd: Option<u32>, change: Change) -> R
     Ok(())
 }
 
+/// Shows: memory: regions get other rights by reregistration
 fn rereg_access(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let near = a.region(100, 0)?;

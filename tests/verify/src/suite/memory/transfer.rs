@@ -1,6 +1,8 @@
 //! Direct transfers (docs/direct.md) with the functions of the crate `vrnicdv`: the program moves
 //! bytes of device memory itself, and reports the end with its range or with a mark. Other devices
 //! fail these cases.
+//!
+//! Shows: direct
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! Memory windows of both types, and invalidation. In each case b binds windows and a uses them.
+//!
+//! Shows: memory
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -273,6 +275,8 @@ fn bound_twice(env: &Env) -> Result<()> {
 
 /// A program chooses the low 8 bits of the key of a window of type 2. The others are the window's,
 /// whatever the program says.
+///
+/// Shows: memory: windows whose program chooses the key's low bits
 fn key_of_any_number(env: &Env) -> Result<()> {
     let mut scene = Scene::new(env, 2, &Options::default())?;
     let Link { b, .. } = &scene.link;

@@ -1,4 +1,6 @@
 //! Compare-and-swap, fetch-and-add, and atomic write.
+//!
+//! Shows: data
 
 use std::collections::BTreeSet;
 
@@ -81,6 +83,8 @@ fn cmp_swp(env: &Env) -> Result<()> {
 }
 
 /// Stores a word, which the peer gets after the bytes of a WRITE before it.
+///
+/// Shows: data: atomic writes of 8 bytes
 fn atomic_write(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let (near, far) = regions(&link)?;

@@ -1,4 +1,6 @@
 //! Every operation that moves data, with many sizes and alignments. Every byte is compared.
+//!
+//! Shows: data
 
 use anyhow::{Result, ensure};
 

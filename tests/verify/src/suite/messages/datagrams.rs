@@ -1,5 +1,7 @@
 //! Datagrams: the network header before the data, queue keys, address handles, and multicast
 //! groups.
+//!
+//! Shows: datagrams
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;

@@ -1,5 +1,7 @@
 //! The extended interfaces. Whole groups run over them with `run --extended`. These cases test what
 //! the plain interfaces do not have.
+//!
+//! Shows: queues
 
 use std::time::Duration;
 

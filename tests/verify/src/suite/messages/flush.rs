@@ -1,4 +1,6 @@
 //! FLUSH, which only the extended interface can post.
+//!
+//! Shows: data
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,6 @@
 //! Both ends on one device, in one process.
+//!
+//! Shows: data
 
 use anyhow::Result;
 

@@ -1,4 +1,6 @@
 //! Ordering of operations.
+//!
+//! Shows: data: the order of operations
 
 use anyhow::{Context, Result, ensure};
 

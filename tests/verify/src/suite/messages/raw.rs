@@ -1,4 +1,6 @@
 //! QPs of raw packets: frames, checksums, large TCP segments, and who may have such QPs.
+//!
+//! Shows: raw
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -150,6 +152,8 @@ fn many(env: &Env) -> Result<()> {
 
 /// The kernel at the other end receives a datagram that was composed by hand, if the device has
 /// computed its checksums. It drops one with wrong checksums.
+///
+/// Shows: raw: checksums that the other guest's kernel checks
 fn kernel_receives(env: &Env) -> Result<()> {
     let (a, agent) = (RawSide::new(&env.a)?, &env.b.agent);
     let (to, socket) = (Station::of(&env.b)?, env.b.agent.open_udp()?);
@@ -197,6 +201,8 @@ fn b_received(a: &RawSide, b: &RawSide, frame: &[u8], more: u32) -> Result<bool>
 }
 
 /// A large TCP segment arrives as frames whose sequence numbers, lengths, flags and checksums fit.
+///
+/// Shows: raw: large TCP segments
 fn large_segments(env: &Env) -> Result<()> {
     const MSS: u16 = 1400;
     let a = RawSide::with(&env.a, Options { max_headers: HEADERS as u16, ..options() })?;

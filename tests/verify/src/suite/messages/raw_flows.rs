@@ -1,4 +1,6 @@
 //! Which frames a QP of raw packets gets: flows, their headers, their order, and their end.
+//!
+//! Shows: raw
 
 mod selection;
 
@@ -48,6 +50,8 @@ fn sides(env: &Env) -> Result<[RawSide; 2]> {
 }
 
 /// A frame that a flow takes does not reach the kernel, unless the flow says so.
+///
+/// Shows: raw: flows take frames from the kernel
 fn take(env: &Env) -> Result<()> {
     let [a, b] = sides(env)?;
     let (agent, socket) = (&env.b.agent, env.b.agent.open_udp()?);

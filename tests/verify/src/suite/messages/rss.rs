@@ -1,4 +1,6 @@
 //! Work queues, and QPs of raw packets that spread frames over them.
+//!
+//! Shows: raw
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,6 @@
 //! Scatter/gather lists and inline data.
+//!
+//! Shows: data
 
 use anyhow::{Result, ensure};
 
@@ -175,6 +177,8 @@ fn no_segments(env: &Env) -> Result<()> {
 
 /// Messages without bytes, without segments and with an empty one. No key and no address of them is
 /// looked at (IBTA volume 1, 9.7.4.1.5).
+///
+/// Shows: data: messages without bytes, whose keys and addresses do not count
 fn no_bytes(env: &Env, op: Op) -> Result<()> {
     const KEY: u32 = 0x7fff_ff00;
     let link = Link::new(env, &options(1))?;

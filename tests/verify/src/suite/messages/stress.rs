@@ -1,5 +1,7 @@
 //! Random operations: kinds, lengths, places, segments and signaling, many at a time. Each byte of
 //! both sides is known before and after.
+//!
+//! Shows: data
 
 use anyhow::{Context, Result, ensure};
 

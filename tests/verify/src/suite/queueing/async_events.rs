@@ -1,4 +1,6 @@
 //! Asynchronous events of QPs: those that must come once, and those that must not come.
+//!
+//! Shows: completions
 
 use anyhow::{Result, ensure};
 

@@ -1,6 +1,8 @@
 //! Counters: each event moves exactly the counters that are named for it, by the exact number. The
 //! names are common to drivers of Linux. A device that lacks one of them fails, except a software
 //! device, which has few.
+//!
+//! Shows: views
 
 use std::collections::BTreeMap;
 use std::thread::sleep;

@@ -1,4 +1,6 @@
 //! Credits: queues that cannot overflow, and CQs that are resized.
+//!
+//! Shows: completions
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -104,6 +106,8 @@ fn send_queue(env: &Env) -> Result<()> {
 
 /// A CQ that ignores overruns loses the completions for which it has no room. Everything else goes
 /// on.
+///
+/// Shows: completions: CQs that ignore overruns
 fn ignored_overruns(env: &Env) -> Result<()> {
     let a = Side::new(&env.a, &options(64, 64))?;
     let agent = &env.b.agent;
@@ -128,6 +132,8 @@ fn ignored_overruns(env: &Env) -> Result<()> {
 }
 
 /// A CQ with entries in it grows, shrinks and grows again: the entries stay, in order.
+///
+/// Shows: completions: CQs that are resized under traffic
 fn resize(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(64, 16))?;
     let b = &link.b;

@@ -1,4 +1,6 @@
 //! Completion events.
+//!
+//! Shows: completions: completion events of programs: arming, solicited events, moderation
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,5 +1,7 @@
 //! Limits of the device: as many objects as it reports can be created, and no more. Tested only
 //! where the limits are low enough for the machine's memory.
+//!
+//! Shows: resources
 
 use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;

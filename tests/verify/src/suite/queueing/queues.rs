@@ -1,4 +1,6 @@
 //! Queues: chains, unsignaled work, full queues, rings that wrap, many QPs.
+//!
+//! Shows: queues
 
 #[cfg(feature = "vrnic")]
 use std::time::{Duration, Instant};
@@ -51,6 +53,8 @@ fn thread_domain(env: &Env) -> Result<()> {
 
 /// The rings of a QP in a parent domain with an allocator are in the program's memory, and are
 /// given back to it. The domain is in use as long.
+///
+/// Shows: queues: programs give memory for rings
 #[cfg(feature = "vrnic")]
 fn allocator(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
@@ -324,6 +328,8 @@ fn many_qps(env: &Env) -> Result<()> {
 
 /// Messages of a QP begin no faster than its rate limit, and the limit can be changed. Only a lower
 /// limit of the time is checked, because a loaded machine is slow.
+///
+/// Shows: queues: rate limits of queue pairs
 #[cfg(feature = "vrnic")]
 fn rate_limit(env: &Env) -> Result<()> {
     const LEN: u64 = 1000;

@@ -1,4 +1,6 @@
 //! Shared receive queues.
+//!
+//! Shows: queues: shared receive queues
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -231,6 +233,8 @@ fn destroyed(env: &Env) -> Result<()> {
 
 /// A queue grows and shrinks with the receives that are posted, but not below them and not below
 /// the limit.
+///
+/// Shows: queues: shared receive queues change their size
 fn resized(env: &Env) -> Result<()> {
     let shared = Shared::new(env, 2)?;
     let (agent, srq) = (&env.b.agent, shared.srq.srq);

@@ -1,5 +1,7 @@
 //! XRC: targets and shared receive queues of a domain that processes share through a file (IBTA
 //! volume 1, annex A14).
+//!
+//! Shows: queues
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -347,6 +349,8 @@ fn events(env: &Env) -> Result<()> {
 }
 
 /// An initiator receives nothing, so the sizes of its receive queue are ignored (ibv_create_qp(3)).
+///
+/// Shows: queues: an XRC domain, with sizes of receives that are ignored
 fn ignored(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let (pd, cq) = (agent.alloc_pd()?, agent.create_cq(1, None, 0)?.cq);
