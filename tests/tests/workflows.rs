@@ -1,6 +1,8 @@
 //! Checks of the action, of `ci/workflows`, and of documents with jobs, without a guest: the action
 //! has an input for each option of the lab, the jobs give it only inputs that it has, and the pages
 //! of projects name each port and each workflow.
+//!
+//! Shows: tools
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -47,6 +47,7 @@ mod tests {
         series.growth(slack)
     }
 
+    /// Shows: tools
     #[test]
     fn figures_that_grow_are_found() {
         assert_eq!(growth((0..40).map(|round| 1000 + 10 * round), 100), Some(300));

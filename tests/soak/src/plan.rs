@@ -287,6 +287,7 @@ mod tests {
 
     const ROUNDS: u64 = 400;
 
+    /// Shows: tools: the plan of a soak test follows from its seed
     #[test]
     fn the_same_seed_gives_the_same_plan() {
         for number in 0..ROUNDS {

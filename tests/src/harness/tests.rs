@@ -1,4 +1,6 @@
 //! Cases that do not end.
+//!
+//! Shows: tools
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};

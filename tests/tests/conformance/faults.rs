@@ -1,4 +1,6 @@
 //! Ends in the middle of a transfer: of a guest, of a process, of the daemon.
+//!
+//! Shows: daemon
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -116,6 +118,8 @@ fn ports_down(pair: &Pair) -> Result<()> {
 }
 
 /// The daemon is stopped for less time than the driver allows: the transfer goes on.
+///
+/// Shows: daemon: a daemon that stands still for 4, 9 and 30 s
 fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     let before = [registration(&pair.a)?, registration(&pair.b)?];
     let (server, client) = transfer(pair, "ib_write_bw", 15, PORT)?;
@@ -231,6 +235,8 @@ enum Death {
 /// QEMU 11.1's vfio-user client sometimes aborts when its server ends with a request unread,
 /// because it reports the broken socket twice in one error. The guest is lost then, and the case
 /// starts again with new guests.
+///
+/// Shows: daemon: a killed daemon: programs that poll or wait learn it, and the adapter is released
 fn daemon_dies(pair: &mut Pair, how: Death) -> Result<()> {
     for _ in 1..DEATHS {
         match daemon_dies_once(pair, how) {

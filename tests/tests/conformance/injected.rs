@@ -1,5 +1,7 @@
 //! Faults by rules, as programs and the driver see them: docs/faults.md. Each case waits for the
 //! proof that its rule has hit.
+//!
+//! Shows: faults
 
 use std::time::{Duration, Instant};
 
@@ -147,6 +149,8 @@ fn full_cq(pair: &mut Pair) -> Result<()> {
 }
 
 /// A program that waits for completions, and checks all bytes, finds no difference.
+///
+/// Shows: faults: a transfer is right in any order of its bytes
 fn disorder(pair: &mut Pair) -> Result<()> {
     let programs = pingpong(pair, 100_000)?;
     arm(pair, "disorder seed=5 times=500")?;
@@ -191,6 +195,8 @@ const DOWN: &str = "port-down function=a";
 
 /// Programs get one event when a rule takes the link away and one when it is back, and see the
 /// state in between. The network card keeps its link.
+///
+/// Shows: network: events and state of a port whose link is lost
 fn downed(pair: &mut Pair) -> Result<()> {
     let watcher = watch(&pair.a)?;
     arm(pair, DOWN)?;
@@ -307,6 +313,8 @@ fn no_answer(pair: &mut Pair) -> Result<()> {
 const GUEST_RULES: &str = "/sys/kernel/debug/vrnic-*/faults";
 
 /// A program sets rules for its own device, by the C library. They end with it.
+///
+/// Shows: faults: a guest sets rules for itself
 fn guest_rules(pair: &mut Pair) -> Result<()> {
     fault(pair, &["clear"])?;
     pair.a.check("vrnic_faults", SHORT_TIMEOUT)?;
@@ -355,6 +363,8 @@ fn guest_end(pair: &mut Pair) -> Result<()> {
 
 /// A program with a mistake works by luck, and an adapter that moves bytes in another order finds
 /// the mistake.
+///
+/// Shows: faults: programs that poll the last byte, or use a buffer too early, are found
 fn mistake(pair: &mut Pair, name: &str) -> Result<()> {
     fault(pair, &["clear"])?;
     let command = format!("vrnic_mistakes {name}");
@@ -378,6 +388,8 @@ fn relaxed(pair: &mut Pair) -> Result<()> {
 }
 
 /// A program's queue pair has a timeline, from doorbells to completions, as text and as JSON.
+///
+/// Shows: faults: the timeline of a queue pair of a program
 fn timeline(pair: &mut Pair) -> Result<()> {
     let (server, client) = transfer(pair, "ib_write_bw", 30, PORT)?;
     let listed = pair.monitor(&["show", "qp", "--function", "a", "--json"])?;

@@ -1,5 +1,7 @@
 //! Faults of packets by rules, between guests of a daemon that exchanges packets: docs/faults.md.
 //! The programs check all bytes, and each case waits for the proof that its rule has hit.
+//!
+//! Shows: faults
 
 use anyhow::Result;
 use vrnic_qemu::pair::{Options, Pair};

@@ -1,5 +1,7 @@
 //! The guest's views of the device and its objects: `rdma` with driver details, and the driver's
 //! files in debugfs.
+//!
+//! Shows: views
 
 use std::collections::BTreeMap;
 
@@ -171,6 +173,8 @@ fn automatic(pair: &mut Pair) -> Result<()> {
 
 /// An administrator switches optional counters on and off. Each counts from zero, and is shown only
 /// while it is on.
+///
+/// Shows: views: rdma statistic switches optional counters
 fn optional(pair: &mut Pair) -> Result<()> {
     let rdma = |what: &str| pair.a.check(&format!("rdma statistic {what}"), SHORT_TIMEOUT);
     let set = |names: &str| rdma(&format!("set {LINK} optional-counters {names}"));

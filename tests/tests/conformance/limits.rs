@@ -1,5 +1,7 @@
 //! An adapter with limits for few objects: programs can create as many as it reports, and then get
 //! a clear error. The limits, and the ceiling of what a function sends, change while it is in use.
+//!
+//! Shows: resources
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

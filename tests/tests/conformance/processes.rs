@@ -1,5 +1,7 @@
 //! Processes that are killed while they have objects of all kinds, in use or half created. No
 //! object is left in the kernel's RDMA core, in the driver or in the adapter.
+//!
+//! Shows: programs
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -80,6 +82,8 @@ fn thousands(pair: &mut Pair) -> Result<()> {
 
 /// Processes are killed while their queue pairs wait for room in a full completion queue, on either
 /// side of a connection: no object is left on either guest.
+///
+/// Shows: programs: processes that are killed while their queue pairs wait for a full CQ
 fn full_queue(pair: &mut Pair) -> Result<()> {
     // Memory that the kernel and the daemon allocate at the first use stays allocated.
     let cases = "--only direct/cq/full/receiver_killed --only direct/cq/full/sender_killed";
@@ -143,6 +147,8 @@ fn connections(pair: &mut Pair) -> Result<()> {
 }
 
 /// Processes that fork while they use the device; see `vrnic-stress fork`.
+///
+/// Shows: programs: processes that fork
 fn forks(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let system = pair.a.check("rdma system show", SHORT_TIMEOUT)?;
@@ -197,6 +203,8 @@ fn removal(pair: &mut Pair) -> Result<()> {
 }
 
 /// A user without privileges, who may lock little memory, uses the device within this limit.
+///
+/// Shows: programs: limits of locked memory
 fn unprivileged(pair: &mut Pair) -> Result<()> {
     let limited = |command: &str| {
         format!(

@@ -1,4 +1,6 @@
 //! Runs all of vrnic-verify, group by group, with send queues in guest memory and in device memory.
+//!
+//! Shows: data
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,6 @@
 //! Containers: network namespaces, shared and exclusive, and limits of a control group.
+//!
+//! Shows: programs
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
@@ -70,6 +72,8 @@ fn handles(pair: &mut Pair) -> Result<()> {
 }
 
 /// Objects are counted and limited. After their owner is killed, the count is 0.
+///
+/// Shows: programs: limits of control groups
 fn objects(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     group(guest, "hca_handle=max hca_object=300")?;
@@ -176,6 +180,8 @@ fn shared(pair: &mut Pair) -> Result<()> {
 }
 
 /// In exclusive mode only the namespace of the device sees and uses it.
+///
+/// Shows: programs: network namespaces, shared and exclusive
 fn exclusive(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         mode(guest, "exclusive")?;

@@ -1,6 +1,8 @@
 //! Completion events in guests with four processors: a handler on each processor, queues bound to
 //! them, the affinity of interrupts, handlers that run at the same time, processors that go offline
 //! and come back.
+//!
+//! Shows: completions
 
 use std::time::{Duration, Instant};
 
@@ -138,6 +140,8 @@ fn wait_for(guest: &Guest, program: &str, count: usize) -> Result<()> {
 }
 
 /// Handlers of different vectors run in interrupts at the same time.
+///
+/// Shows: completions: handlers of different vectors run at the same time
 fn parallel(pair: &mut Pair) -> Result<()> {
     pair.a.check(TRACE_ON, SHORT_TIMEOUT)?;
     Streams::start(pair, PINGPONG, &ALL, 18110)?.finish()?;
@@ -209,6 +213,8 @@ fn choices(guest: &Guest, count: u16) -> Result<(Vec<Running>, Vec<u32>)> {
 
 /// For queues whose creator leaves the choice to it, the driver chooses vectors with few recent
 /// events, and spreads the queues over them.
+///
+/// Shows: completions: vectors of queues that nobody has chosen are spread
 fn least_loaded(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[0, 1], 18140)?;
     wait_for(&pair.b, "ib_send_lat", 4)?;
@@ -248,6 +254,8 @@ fn pools(pair: &mut Pair) -> Result<()> {
 }
 
 /// Traffic of the storage client makes the core's DIM set moderation, and all blocks arrive.
+///
+/// Shows: completions: adaptive moderation of queues of the kernel
 fn adaptive(pair: &mut Pair) -> Result<()> {
     vrnic_tests::storage::attach(&pair.a, &pair.b)?;
     let read = "for n in $(seq 12); do dd if=/dev/nvme0n1 of=/dev/null bs=4k count=2000 iflag=direct \
@@ -332,6 +340,8 @@ fn fewer(pair: &mut Pair) -> Result<()> {
 
 /// A program that gets completion events and never polls does not disturb other programs on its
 /// vector.
+///
+/// Shows: completions: a user that never polls
 fn never_polls(pair: &mut Pair) -> Result<()> {
     let stuck = Streams::start(pair, ENDLESS, &[1], 18180)?;
     wait_for(&pair.b, "ib_send_lat", 2)?;
@@ -351,6 +361,8 @@ fn never_polls(pair: &mut Pair) -> Result<()> {
 
 /// Many programs on one vector keep its processor busy. A program whose vector is on another
 /// processor goes on.
+///
+/// Shows: hostile: an interrupt storm on one processor
 fn storm(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[0; 6], 18200)?;
     wait_for(&pair.b, "ib_send_lat", 12)?;

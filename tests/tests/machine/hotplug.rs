@@ -1,4 +1,6 @@
 //! Adapters and memory that are plugged into running guests, and guests that are paused.
+//!
+//! Shows: driver
 
 use std::thread::{self, sleep};
 use std::time::Duration;
@@ -91,6 +93,8 @@ fn memory(pair: &mut Pair) -> Result<()> {
 
 /// Memory with a registered region stays in the guest when QEMU asks for it. The guest returns
 /// memory that is not in use.
+///
+/// Shows: driver: memory plugged into running machines, and asked back
 fn asked_back(pair: &mut Pair) -> Result<()> {
     let guests: &Pair = pair;
     thread::scope(|scope| {
@@ -110,6 +114,8 @@ fn asked_back(pair: &mut Pair) -> Result<()> {
 }
 
 /// A guest whose virtual processors are paused while its adapter is in use goes on afterwards.
+///
+/// Shows: driver: machines that stand still for 20 s
 fn still(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 10, 18700)?;

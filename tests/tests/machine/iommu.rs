@@ -1,5 +1,7 @@
 //! Guests whose adapters access memory through an IOMMU: Intel's in guest a, virtio-iommu in guest
 //! b.
+//!
+//! Shows: memory
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;

@@ -1,4 +1,6 @@
 //! Loading and unloading the kernel module, idle and in use.
+//!
+//! Shows: driver
 
 use std::net::Ipv4Addr;
 
@@ -86,12 +88,16 @@ fn inline(pair: &mut Pair) -> Result<()> {
 }
 
 /// The driver's own kernel client is unloaded before the driver. No objects are left.
+///
+/// Shows: driver: the largest queues, all vectors and arming of kernel clients
 fn kernel_client(pair: &mut Pair) -> Result<()> {
     [&pair.a, &pair.b].into_iter().try_for_each(|guest| kverbs::passes(guest, &["vrnic0".into()]))
 }
 
 /// Requests that are outstanding when the adapter is reset are flushed. Draining a QP, which the
 /// client does when the device is removed, returns.
+///
+/// Shows: driver: kernel clients that outlive the adapter
 fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
     kverbs::outlives_adapter(&pair.a)?;
     works(pair)
@@ -164,6 +170,8 @@ fn kernel_server(pair: &mut Pair) -> Result<()> {
 
 /// The rings of a former kernel must not overwrite memory of this kernel: the driver resets the
 /// adapter before it enables bus mastering.
+///
+/// Shows: driver: a former kernel's rings cannot touch the memory of the next one
 fn reset_first(pair: &mut Pair) -> Result<()> {
     let command = "dd bs=1 seek=4 conv=notrunc";
     // The command register: memory on, bus mastering off, no legacy interrupts.
@@ -284,6 +292,8 @@ fn works_in(shell: &mut Shell, pair: &Pair) -> Result<()> {
 /// no clock wakes a guest: devices are suspended and resumed, and the adapter goes on unchanged.
 /// Then to memory, until its clock wakes the guest: QEMU resets the adapter, and the driver brings
 /// it up again.
+///
+/// Shows: driver: an adapter that is reset, sleeps, or comes back
 fn sleeps(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
     let mut shell = Shell::of(&pair.a)?;
@@ -304,6 +314,8 @@ fn sleeps(pair: &mut Pair) -> Result<()> {
 }
 
 /// The driver is unbound from the device during a transfer, and bound again.
+///
+/// Shows: driver: unbinding and binding under traffic
 fn unbind(pair: &mut Pair) -> Result<()> {
     let watcher = watch(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
@@ -342,6 +354,8 @@ fn late(pair: &mut Pair) -> Result<()> {
 
 /// The last step of bringing the adapter up is made to fail once: the registration for processors
 /// that go online. The earlier steps are undone, and the next try succeeds.
+///
+/// Shows: driver: a probe that fails in its last step
 fn refused(pair: &mut Pair) -> Result<()> {
     let script = format!(
         "set -e; device=$(basename {PCI}); driver=$(readlink -f {PCI}/driver); \

@@ -1,5 +1,7 @@
 //! Regions that are registered on demand, whose pages the kernel takes away while messages move
 //! (`tests/programs/paging.c`). rdma-core's own tests are in `ci/ports/pyverbs`.
+//!
+//! Shows: paging
 
 use std::time::{Duration, Instant};
 
@@ -133,6 +135,8 @@ fn release(pair: &Pair) -> Result<()> {
 
 /// A page never comes, also after the process has ended: the region ends nevertheless, and other
 /// processes use the adapter.
+///
+/// Shows: paging: a page that is withheld, with userfaultfd and FUSE
 fn withheld(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         for supplier in SUPPLIERS {

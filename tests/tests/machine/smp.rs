@@ -1,5 +1,7 @@
 //! Guests with two processors: two completion vectors, and programs and interrupts that really run
 //! at the same time.
+//!
+//! Shows: programs
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
@@ -48,6 +50,8 @@ fn vectors(pair: &mut Pair) -> Result<()> {
 
 /// Threads of one process with separate queues, with shared queues, and with creation of objects;
 /// see `vrnic-stress threads`.
+///
+/// Shows: programs: several threads share a context
 fn threads(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     for sq in ["guest", "device"] {
@@ -91,6 +95,8 @@ fn programs(pair: &mut Pair) -> Result<()> {
 /// The kernel client posts on both processors. It counts calls of its completion handler that come
 /// while the handler runs, or from within a method of the device. First the adapter works; then it
 /// is dead, and the driver completes the requests.
+///
+/// Shows: programs: one handler of a CQ at a time
 fn handlers(pair: &mut Pair) -> Result<()> {
     kverbs::passes(&pair.a, &["vrnic0".into()])?;
     kverbs::outlives_adapter(&pair.a)?;

@@ -1,5 +1,7 @@
 //! Guests that start from a snapshot: what must differ between them does, and one that cannot start
 //! from its snapshot boots.
+//!
+//! Shows: tools
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Memory of other PCI devices of the guest, which VFIO exports as DMA buffers, and takes back.
 //!
+//! Shows: direct
+//!
 //! Guest a has an IOMMU, which VFIO demands, and two devices for it: one whose BAR QEMU maps for
 //! the daemon, as memory of a graphics processor would be, and one whose BAR QEMU emulates, and
 //! reads and writes for the daemon by messages.

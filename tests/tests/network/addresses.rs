@@ -1,5 +1,7 @@
 //! Network devices with other MACs than the adapter's: addresses that were changed, pods with a
 //! macvlan device each, bridges and bonds.
+//!
+//! Shows: network
 
 use anyhow::{Context, Result};
 use vrnic_qemu::pair::{Options, Pair};

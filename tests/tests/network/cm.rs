@@ -1,5 +1,7 @@
 //! The RDMA connection manager over RoCE: management datagrams, connections, and the programs that
 //! use them.
+//!
+//! Shows: programs
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;

@@ -1,6 +1,8 @@
 //! Guests on three hosts. The hosts are network namespaces, whose bridges are joined by VXLAN. Two
 //! daemons use a TAP device, the third one a packet socket. Skipped where namespaces cannot be
 //! made.
+//!
+//! Shows: network
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! The port is paired with the network card that has its MAC, even if other network devices have
 //! the same address. No user of the network has to wait for the pairing.
+//!
+//! Shows: network
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;

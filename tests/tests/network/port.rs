@@ -1,5 +1,7 @@
 //! The port: its attributes, its state, which is the state of the network device, and the events
 //! that programs get.
+//!
+//! Shows: network
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -151,6 +153,8 @@ fn stopped(pair: &mut Pair) -> Result<()> {
 const BREAKS: u64 = 5;
 
 /// Ports go down and come back before the retries end: each message arrives once, with its content.
+///
+/// Shows: network: messages go on if a port comes back before the retries end
 fn interrupted(pair: &mut Pair) -> Result<()> {
     let downs = || anyhow::Ok([counter(&pair.a, "link_downed")?, counter(&pair.b, "link_downed")?]);
     let late = || {

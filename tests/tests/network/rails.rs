@@ -1,5 +1,7 @@
 //! Two adapters in each guest: each is a separate device with its own network device, and they do
 //! not affect each other.
+//!
+//! Shows: driver
 
 use std::net::Ipv4Addr;
 

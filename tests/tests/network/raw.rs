@@ -1,6 +1,8 @@
 //! Ethernet frames by verbs, between the guests: perftest's tools for raw packets, and a packet
 //! generator and a sniffer of our own (`tests/programs/frames.c`). The conformance program has the
 //! rest (its group `raw`).
+//!
+//! Shows: raw
 
 use std::path::PathBuf;
 

@@ -1,5 +1,7 @@
 //! RDMA on VLANs: the port has the addresses of the network device's VLANs, and uses them for
 //! connections, datagrams and groups, as it uses its own.
+//!
+//! Shows: network
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;

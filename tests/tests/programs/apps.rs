@@ -1,5 +1,7 @@
 //! Existing RDMA programs over vrnic, in guests that have them installed. `scripts/test --all` runs
 //! this.
+//!
+//! Shows: programs: libfabric, UCX, Open MPI and NFS over RDMA
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};

@@ -1,5 +1,7 @@
 //! The image of `scripts/image`: runs `scripts/lab` in it, as in a container. It has no network, no
 //! compiler and no clone.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::path::Path;
@@ -52,6 +54,8 @@ fn lab(root: &Path, work: &Path, options: &[&str]) -> Result<Output> {
 }
 
 /// The snapshot is for guests under TCG.
+///
+/// Shows: tools: guests that start from the snapshot of an image
 fn restored(root: &Path) -> Result<()> {
     let work = TempDir::new()?;
     let ran = lab(root, work.path(), &["--guests", "1", "--", "hostname"])?;

@@ -1,5 +1,7 @@
 //! Programs in guests that bring a libibverbs: those of other distributions with their whole C
 //! library, and one with the libibverbs of a Python wheel. `scripts/test layouts` fetches them.
+//!
+//! Shows: programs
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,6 +1,8 @@
 //! NVMe over Fabrics between the guests, with the kernel's own `nvmet-rdma` (guest b, a RAM disk)
 //! and `nvme-rdma` (guest a). These are storage clients that use kernel QPs, fast registration, and
 //! invalidation for each command.
+//!
+//! Shows: driver
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
@@ -118,6 +120,8 @@ fn target_removed(pair: &mut Pair) -> Result<()> {
 
 /// The adapter is reset while the disk is in use: queues drain although no request completes, the
 /// driver brings the adapter up again, and the initiator finds its disk again.
+///
+/// Shows: driver: an adapter reset under an NVMe initiator
 fn initiator_reset(pair: &mut Pair) -> Result<()> {
     attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;

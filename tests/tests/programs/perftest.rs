@@ -1,4 +1,6 @@
 //! Each perftest tool and variant runs, and its figures are plausible.
+//!
+//! Shows: programs
 
 use anyhow::{Result, bail, ensure};
 use vrnic_qemu::pair::{Options, Pair};

@@ -1,6 +1,8 @@
 //! Unchanged programs of other projects, as `ci/ports` runs them by `scripts/lab`: one case for
 //! each of its scripts. The scripts check the outcome themselves. Those that say `By name only` in
 //! their head run only if they are named.
+//!
+//! Shows: programs
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

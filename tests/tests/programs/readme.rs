@@ -1,6 +1,8 @@
 //! Runs the commands of the README and of the pages for users as they are printed there, and
 //! compares what the README says that they print with what they do print. The test fails if a
 //! document has a block that it does not know.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

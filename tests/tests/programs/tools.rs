@@ -1,4 +1,6 @@
 //! The usual tools show a device as they expect it.
+//!
+//! Shows: views
 
 use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::guest::Guest;
@@ -104,6 +106,8 @@ fn direct_verbs(pair: &mut Pair) -> Result<()> {
 
 /// A process without verbs posts to a queue that another process has handed over to it. The queue
 /// is in this memory.
+///
+/// Shows: programs: another poster of work requests, without verbs
 fn posts_alone(pair: &Pair, policy: &str, place: &str) -> Result<()> {
     const PORT: u16 = 7471;
     let server = pair.b.agent().start(&format!("exec vrnicdv_poster {PORT}"))?;
@@ -207,6 +211,8 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
 }
 
 /// An address added to the network device becomes a GID, which is removed with the address.
+///
+/// Shows: network: GIDs follow addresses
 fn gids(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let count = "grep -l 0a07:0707 /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | wc -l";

@@ -1,4 +1,6 @@
 //! The steps of the action. Programs of the test take the place of sudo and podman.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

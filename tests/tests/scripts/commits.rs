@@ -1,4 +1,6 @@
 //! What `scripts/check-commits` says of commits, in a clone of its own.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::path::Path;

@@ -2,6 +2,8 @@
 //! their cache is one where no folder can be made, so a script that begins its set-up fails without
 //! changing this machine.
 //!
+//! Shows: tools
+//!
 //! | module | what it tests |
 //! | --- | --- |
 //! | [`action`] | the action for forges |

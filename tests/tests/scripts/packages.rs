@@ -1,4 +1,6 @@
 //! What `scripts/package` makes, refuses and removes.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::path::Path;

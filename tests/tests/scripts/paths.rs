@@ -1,5 +1,7 @@
 //! Files, folders, numbers and rules that `scripts/lab` refuses before it installs or builds
 //! anything.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::path::Path;

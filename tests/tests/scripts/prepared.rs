@@ -1,4 +1,6 @@
 //! Whether a script builds something.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,6 @@
 //! What `scripts/release` checks before it builds anything.
+//!
+//! Shows: tools
 
 use std::path::Path;
 

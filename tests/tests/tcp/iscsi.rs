@@ -1,5 +1,7 @@
 //! The kernel's iSCSI target in guest b, a disk in a file, and the initiator `vrnic_kiscsi`
 //! (`driver/tests/kiscsi`) in guest a, whose adapter moves the data.
+//!
+//! Shows: iscsi
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
@@ -119,6 +121,8 @@ fn detach(pair: &Pair) -> Result<()> {
 
 /// A file system on the disk: files are written, and read after a new mount. The bytes of the disk
 /// are those of the target's file.
+///
+/// Shows: iscsi: file systems on disks of an iSCSI target, with digests
 fn file_system(pair: &Pair, parameters: &str) -> Result<()> {
     attach(pair, parameters)?;
     let sum = pair.a.check(
@@ -195,6 +199,8 @@ fn lossy(pair: &Pair) -> Result<()> {
 }
 
 /// The adapter refuses operations of tapes. Other commands go on, on the same connection.
+///
+/// Shows: iscsi: a refused command stops only itself
 fn refused(pair: &Pair) -> Result<()> {
     attach(pair, "")?;
     let read = pair.a.check("vrnic_scsi /dev/sda mixed 50", LONG_TIMEOUT)?;
@@ -251,6 +257,8 @@ fn reader(pair: &Pair) -> Result<Running> {
 
 /// The target ends all sessions, and is there again a few seconds later. A program that uses the
 /// disk notices nothing but the time.
+///
+/// Shows: iscsi: a target that comes back
 fn comes_back(pair: &Pair) -> Result<()> {
     attach(pair, "")?;
     let reader = reader(pair)?;

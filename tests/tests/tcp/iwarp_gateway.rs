@@ -1,6 +1,8 @@
 //! Two guests whose iWARP connections go through a gateway, while MACs on the way change. The
 //! gateway is a network namespace with a TAP device for each guest's daemon. Skipped where
 //! namespaces cannot be made.
+//!
+//! Shows: iwarp
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
 //! More programs over iWARP than in `iwarp`, and many connections.
+//!
+//! Shows: iwarp
 
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;

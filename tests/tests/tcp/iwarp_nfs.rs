@@ -1,5 +1,7 @@
 //! NFS over RDMA between adapters of iWARP, and between an adapter and siw, in guests that have its
 //! programs.
+//!
+//! Shows: iwarp
 
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;

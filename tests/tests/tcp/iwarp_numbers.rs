@@ -1,4 +1,6 @@
 //! iWARP adapters with few QPs, so that a QP number is used again at once.
+//!
+//! Shows: iwarp
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
@@ -20,6 +22,8 @@ pub(crate) fn suite() -> Result<Suite> {
 }
 
 /// The end of a QP does not free the address range of another QP that has got its number.
+///
+/// Shows: iwarp: ranges of queue pairs that get each other's numbers
 fn ranges(pair: &Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let said = pair.a.check("exec vrnic_renumber 20", LONG_TIMEOUT)?;

@@ -1,4 +1,6 @@
 //! iWARP connections without CRCs: between two daemons, and with siw, which does not ask for CRCs.
+//!
+//! Shows: iwarp
 
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;

@@ -1,5 +1,7 @@
 //! iWARP connections that many threads begin and end, in guests with two processors: everything
 //! ends, no objects are left, and the driver can be unbound afterwards.
+//!
+//! Shows: iwarp
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::adapter::Transport;
@@ -49,6 +51,8 @@ fn connects(pair: &Pair, client: &Guest, seed: u32) -> Result<()> {
 
 /// A user who knows the number of another user's QP can neither connect it nor accept a request
 /// with it. The owner connects it afterwards.
+///
+/// Shows: iwarp: a user cannot connect the queue pair of another user
 fn owners(pair: &mut Pair) -> Result<()> {
     let before = ObjectCounts::take(pair, &pair.a)?;
     let server = pair.b.agent().start("modprobe rdma_ucm; exec vrnic-stress answer")?;

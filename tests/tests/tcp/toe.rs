@@ -1,5 +1,7 @@
 //! TCP connections that the adapter runs for programs (TOE), with the other guest's kernel as the
 //! peer: the example `provider/examples/echo.c` is the server, `tests/programs/tcp.c` the client.
+//!
+//! Shows: tcp
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::adapter::Transport;
@@ -105,6 +107,8 @@ fn echoes(pair: &Pair, options: &str, bytes: u32, close: &str) -> Result<()> {
 
 /// The kernels agree on segments of nearly 9,000 bytes. The adapter takes them, and sends shorter
 /// ones.
+///
+/// Shows: tcp: frames of 9000 bytes
 fn jumbo(pair: &Pair) -> Result<()> {
     let set = |mtu: u32| {
         [&pair.a, &pair.b].into_iter().try_for_each(|guest| {
@@ -118,6 +122,8 @@ fn jumbo(pair: &Pair) -> Result<()> {
 }
 
 /// 1 % of the packets in each direction is lost, and 1 % comes twice or in another order.
+///
+/// Shows: tcp: lost packets
 fn lossy(pair: &Pair) -> Result<()> {
     modules::load(&pair.a, &NETEM)?;
     let netem = "netem loss random 1% duplicate 1% delay 2ms reorder 90% limit 10000";
@@ -135,6 +141,8 @@ fn lossy(pair: &Pair) -> Result<()> {
 }
 
 /// The client has a queue pair, too.
+///
+/// Shows: tcp: connections that a program makes and accepts by one call
 fn dial(pair: &Pair) -> Result<()> {
     for bytes in [5, 2_000_000] {
         let server = serve(pair, "release length")?;
@@ -149,6 +157,8 @@ fn dial(pair: &Pair) -> Result<()> {
 }
 
 /// The example serves files. The client is a shell.
+///
+/// Shows: tcp: a server of files
 fn files(pair: &Pair) -> Result<()> {
     let make = "mkdir -p /tmp/files && head -c 3000000 /dev/urandom > /tmp/files/large && \
                 : > /tmp/files/empty && sha256sum < /tmp/files/large";
@@ -174,6 +184,7 @@ fn files(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
+/// Shows: tcp: resets by the client
 fn reset(pair: &Pair) -> Result<()> {
     let server = serve(pair, "push")?;
     pair.a.check(&client(pair, "1000000 reset"), LONG_TIMEOUT)?;
@@ -196,6 +207,7 @@ fn killed(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
+/// Shows: tcp: sockets that cannot be taken over
 fn refused(pair: &Pair) -> Result<()> {
     let server = serve(pair, "push")?;
     let command = format!("vrnic_attach {} {PORT}", pair.b.ip());
@@ -207,6 +219,8 @@ fn refused(pair: &Pair) -> Result<()> {
 
 /// A user without privileges gets none by a socket whose connection the adapter has, and the port
 /// stays with the connection: with IPv4, with IPv6, and with IPv4 by a socket of IPv6.
+///
+/// Shows: tcp: the socket of a program whose connection was taken
 fn taken(pair: &Pair) -> Result<()> {
     for (guest, number) in [(&pair.a, 1), (&pair.b, 2)] {
         let add = format!("ip -6 addr replace fd07::{number}/64 dev eth0 nodad");
@@ -226,6 +240,8 @@ fn taken(pair: &Pair) -> Result<()> {
 }
 
 /// While the daemon is stopped, a takeover waits for it, and those who look at the socket do not.
+///
+/// Shows: tcp: nobody waits for a socket while the daemon is stopped
 fn stopped(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start(&format!("exec vrnic_taken {PORT}"))?;
     pair.a.check("rm -f /tmp/go /tmp/taken", SHORT_TIMEOUT)?;
@@ -246,6 +262,8 @@ fn stopped(pair: &mut Pair) -> Result<()> {
 }
 
 /// Both ends have queue pairs, and end connections in each way.
+///
+/// Shows: tcp: the end of connections, as programs with verbs see it
 fn ends(pair: &Pair) -> Result<()> {
     let other = pair.b.agent().start(&format!("exec vrnic_ends {PORT}"))?;
     let command = format!("vrnic_ends {} {PORT}", pair.b.ip());
@@ -257,6 +275,8 @@ fn ends(pair: &Pair) -> Result<()> {
 }
 
 /// A program makes and releases reservations, and some are refused.
+///
+/// Shows: tcp: reservations of queue pairs for RDMA, whose shared CQ grows
 fn reservations(pair: &Pair) -> Result<()> {
     let output = pair.a.agent().run("vrnic_reserve", LONG_TIMEOUT)?;
     ensure!(output.ok() && output.stdout == "all reservations were right\n", "{}", said(&output));
@@ -265,6 +285,8 @@ fn reservations(pair: &Pair) -> Result<()> {
 
 /// A client in guest a has its bytes forwarded by a proxy in guest b, as messages to a proxy in
 /// guest a, and from there to the server in guest b. It may close first or last, and reset.
+///
+/// Shows: tcp: a proxy from TCP to RDMA and back
 fn proxy(pair: &Pair) -> Result<()> {
     let (a, b) = (pair.a.ip(), pair.b.ip());
     let exit = pair.a.agent().start(&format!("exec vrnicdv_proxy exit {EXIT} {b} {PORT}"))?;
@@ -300,6 +322,8 @@ fn proxy(pair: &Pair) -> Result<()> {
 
 /// The queue pair of a server is among those of the device, for those who ask for details of the
 /// driver: the core shows those of driver types to nobody else.
+///
+/// Shows: tcp: queue pairs with streams in rdma resource show
 fn shown(pair: &Pair) -> Result<()> {
     let server = serve(pair, "push")?;
     settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;

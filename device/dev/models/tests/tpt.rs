@@ -1,6 +1,9 @@
 //! The table of keys: what control commands and work requests do to the same entries at the same
 //! time.
 //!
+//! Shows: memory: keys and windows that change while work requests use them, in every order of
+//! steps
+//!
 //! One thread does what the control thread does, the other is a worker in the turn of a QP: it
 //! holds the guest's memory for as long as it uses what it found. A region's pages are freed by the
 //! guest as soon as it has been removed, so a use after that is the error that each model looks

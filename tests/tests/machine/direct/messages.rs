@@ -1,5 +1,7 @@
 //! Transfers out of and into the memory of another device. The daemon has no mapping of it, so QEMU
 //! reads and writes it for the daemon.
+//!
+//! Shows: direct
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::modules;

@@ -1,6 +1,8 @@
 //! Transfers between other PCI devices and the adapter: an NVMe controller of QEMU, behind the same
 //! PCIe switch as the adapter, reads and writes the adapter's memory.
 //!
+//! Shows: direct
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`messages`] | transfers out of and into the memory of another device, by messages to QEMU |
@@ -104,6 +106,8 @@ fn attach(pair: &Pair) -> Result<()> {
 
 /// A target's NVMe controller moves blocks to and from device memory, and the adapter moves them
 /// from there to the initiator and back. During this, pieces of device memory are in use.
+///
+/// Shows: direct: memory of another device behind the VMM
 fn target(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let used = pair.b.check("dmesg | grep 'using p2pmem on'", SHORT_TIMEOUT)?;

@@ -1,5 +1,7 @@
 //! Programs in the guests (`tests/programs`): direct transfers of processes, and objects that a
 //! process imports from another process.
+//!
+//! Shows: direct
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
@@ -41,6 +43,8 @@ fn leaves_nothing(pair: &Pair, run: impl FnOnce() -> Result<()>) -> Result<()> {
 
 /// A process in guest a stores into ranges, and loads from them. The data is exchanged with a
 /// process in guest b.
+///
+/// Shows: direct: processes transfer by ranges of their own
 pub(super) fn transfers(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         let server = pair.b.agent().start("exec vrnic_transfer serve")?;
@@ -53,6 +57,8 @@ pub(super) fn transfers(pair: &mut Pair) -> Result<()> {
 }
 
 /// A process is killed while its ranges are armed and mapped, and TRANSFERs wait for them.
+///
+/// Shows: direct: ranges of a killed process come back
 pub(super) fn killed(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         let server = pair.b.agent().start("exec vrnic_transfer serve")?;
@@ -73,6 +79,8 @@ pub(super) fn killed(pair: &mut Pair) -> Result<()> {
 }
 
 /// One user does not get all ranges or all device memory, and neither do all users together.
+///
+/// Shows: direct: limits of address ranges and device memory, for contexts and users
 pub(super) fn users(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         // Half of the device memory is a few KiB less than 32 MiB, and three quarters than 48.
@@ -88,6 +96,8 @@ pub(super) fn users(pair: &mut Pair) -> Result<()> {
 }
 
 /// A process uses the PD, the region and the device memory of another process.
+///
+/// Shows: direct: objects that a process imports from another
 pub(super) fn imports(pair: &mut Pair) -> Result<()> {
     leaves_nothing(pair, || {
         let text = pair.a.check("vrnic_import", SHORT_TIMEOUT).context("vrnic_import")?;

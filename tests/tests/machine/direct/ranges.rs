@@ -1,5 +1,7 @@
 //! Direct transfers by a kernel client (`driver/tests/kdirect`): guest b asks the server in guest a
 //! for blocks of a's disk, or gives blocks to it.
+//!
+//! Shows: direct
 
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -151,6 +153,8 @@ pub(super) fn no_ranges(guest: &Guest) -> Result<()> {
 
 /// Moves the data, and checks that all of it went through ranges, and that the server's kernel
 /// allocated few pages for it. Returns the CRC.
+///
+/// Shows: direct: a disk's controller stores into the window, in both directions
 pub(super) fn moves(server: &Server<'_>, parameters: &str, moved: &str) -> Result<u32> {
     moves_by(server, parameters, moved, u64::from(server.bytes / RANGE))
 }
@@ -215,6 +219,8 @@ pub(super) fn blocks_come(pair: &mut Pair) -> Result<()> {
 
 /// The same in both directions with marks: the disk's command ends with a store, and a READ does
 /// not need the state of a range. If a disk fails, or never ends its command, the transfers fail.
+///
+/// Shows: direct: blocks leave and come by marks
 pub(super) fn marked(pair: &mut Pair) -> Result<()> {
     let server = Server::load_with(pair, "way=1")?;
     for (parameters, moved) in [("write=1", "rx_read_requests"), ("", "rx_write_requests")] {
@@ -258,6 +264,8 @@ pub(super) fn never_done(pair: &mut Pair) -> Result<()> {
 /// The disk cannot read or write a sector: the requests that wait for it fail at once. A client
 /// that asks for blocks gets none, since the single command for all of them has failed. If a client
 /// gives blocks, the blocks before the sector are on the disk.
+///
+/// Shows: direct: disks that cannot read or write a block
 pub(super) fn disk_fails(pair: &mut Pair) -> Result<()> {
     let server = Server::load(pair)?;
     let sector = BAD_SECTOR - CHUNK / 512 / 2;

@@ -1,5 +1,7 @@
 //! Direct transfers through the window: the disk's controller stores into BAR4 of the adapter, and
 //! reads there, while the work requests wait. The packet memory is the adapter's blocks.
+//!
+//! Shows: direct
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
@@ -58,6 +60,8 @@ pub(super) fn one_range(pair: &mut Pair) -> Result<()> {
 
 /// Two controllers move every other block of the same transfer, at the same time. What a peer has
 /// given comes back, and each disk has got half of it.
+///
+/// Shows: direct: two controllers store stripes of one transfer
 pub(super) fn stripes(pair: &mut Pair) -> Result<()> {
     modules::load_nvme(&pair.a)?;
     pair.a.plug_disk()?;

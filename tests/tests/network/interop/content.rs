@@ -1,4 +1,6 @@
 //! The conformance program: every byte of every operation, and the completions on both sides.
+//!
+//! Shows: roce
 
 use anyhow::{Context, Result};
 use vrnic_qemu::pair::Pair;

@@ -1,6 +1,8 @@
 //! RDMA between vrnic and the kernel's software device (rxe): guest a keeps its adapter, and guest
 //! b unloads the driver of its adapter and creates a software device on its network card.
 //!
+//! Shows: roce
+//!
 //! | module | what |
 //! | --- | --- |
 //! | [`ends`] | the two ends, and which of them is the server |

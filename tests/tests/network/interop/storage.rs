@@ -1,4 +1,6 @@
 //! NVMe over Fabrics: the kernel's storage clients, with fast registration and invalidation.
+//!
+//! Shows: roce
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::Pair;

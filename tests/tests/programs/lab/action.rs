@@ -1,4 +1,6 @@
 //! The steps of `ci/action.yml`, as a job of a forge runs them.
+//!
+//! Shows: tools
 
 use std::cell::RefCell;
 use std::fs;

@@ -1,4 +1,6 @@
 //! Guests that start from a disk with a whole system, an image of the user.
+//!
+//! Shows: tools
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -19,6 +21,8 @@ const CLUSTER: u64 = 1 << 16;
 /// perftest in systems with systemd, whose disk has a partition in an image of the format qcow2.
 /// The commands run when the services of the system run, and find the files of the lab. What they
 /// write is lost.
+///
+/// Shows: tools: machines that start from a disk with a whole system
 pub(crate) fn whole() -> Result<()> {
     succeed(Command::new(top()?.join("scripts/setup")).arg("--system"))?;
     let system = Paths::from_env()?.system.join("disk");

@@ -1,4 +1,6 @@
 //! Faults during a program: rules that must hit, scenarios, rules that a program in a guest sets.
+//!
+//! Shows: tools
 
 use std::fs;
 
@@ -11,6 +13,8 @@ const WRITES: [&str; 4] = ["--memory", "512M", "--peer", "ib_write_bw -F -D 14"]
 
 /// A rule that hits changes nothing in the status of a command that survives it. One that hits
 /// nothing fails the run, if it must hit.
+///
+/// Shows: tools: faults that must hit
 pub(crate) fn must_hit() -> Result<()> {
     let rules = ["--fault", "hold-request by=1ms function=a every=50", "--must-hit"];
     let command = ["--", "ib_write_bw -F -D 14 $VRNIC_PEER"];

@@ -1,5 +1,7 @@
 //! `scripts/lab`: a program from outside of this project, in guests that the script boots.
 //!
+//! Shows: tools
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`action`] | the same as a step of a job |

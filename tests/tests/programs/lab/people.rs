@@ -1,5 +1,7 @@
 //! Guests that people enter: a shell in a terminal, guests that are kept, two labs at once, and a
 //! network outside of the lab.
+//!
+//! Shows: tools
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,6 @@
 //! Options that are refused before a guest boots, in one sentence and with status 125.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,7 @@
 //! The results that a run leaves for people: a file for JUnit, captures, counters, a summary; and
 //! how a fault of a kernel, or its crash, fails the run; and what a signal leaves of it.
+//!
+//! Shows: tools
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

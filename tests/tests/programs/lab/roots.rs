@@ -1,4 +1,6 @@
 //! Commands in the root of a container.
+//!
+//! Shows: tools
 
 use std::fs;
 
@@ -14,6 +16,8 @@ const CONFIG: &str = r#"{"architecture": "amd64", "os": "linux", "config": {
 /// perftest of an image of `docker save`, with the environment, the user and the working folder of
 /// that image, between two guests. The image is made of the guests' own files: its first layer has
 /// all of them, and its second one, which is compressed, changes some.
+///
+/// Shows: tools: containers' images as the root of guests
 pub(crate) fn image() -> Result<()> {
     // Not in /tmp, which may be in memory.
     let folder = tempfile::TempDir::new_in("/var/tmp")?;

@@ -3,6 +3,8 @@
 //! like sysfs, so the libraries find it, and load the plugin, but cannot open it. The table of
 //! layouts is compared with the headers of each release whose source is there.
 //!
+//! Shows: programs
+//!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`headers`] | the comparison with headers |

@@ -1,4 +1,6 @@
 //! Later versions of the packages, and their removal, in guest a.
+//!
+//! Shows: tools
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;

@@ -2,6 +2,8 @@
 //! apt from a repository on this machine. The tests set only the guests' addresses and sources of
 //! packages.
 //!
+//! Shows: tools
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`packages`] | installation |

@@ -1,4 +1,6 @@
 //! Installation.
+//!
+//! Shows: tools: packages that apt installs, and the module that DKMS builds
 
 use std::time::Duration;
 

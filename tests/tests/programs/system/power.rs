@@ -1,4 +1,6 @@
 //! A reboot from inside the guest, and sleep.
+//!
+//! Shows: tools
 
 use std::time::{Duration, Instant};
 

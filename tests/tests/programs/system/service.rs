@@ -1,4 +1,6 @@
 //! The daemon's package: its service under systemd, in guest a.
+//!
+//! Shows: tools
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;

@@ -1,4 +1,6 @@
 //! The cases of the conformance program that apply to iWARP.
+//!
+//! Shows: iwarp
 
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::conformance::run_managed;

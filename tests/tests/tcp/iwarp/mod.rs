@@ -1,6 +1,8 @@
 //! iWARP adapters: the device, its pairing with the network card, and connections over the
 //! adapter's TCP.
 //!
+//! Shows: iwarp
+//!
 //! | module | what it shows |
 //! | --- | --- |
 //! | [`conformance`] | the conformance program |
@@ -211,6 +213,8 @@ fn ports_in_use(pair: &mut Pair) -> Result<()> {
 
 /// Guests of one daemon exchange messages by memory copies: fault rules that match each packet
 /// match none.
+///
+/// Shows: iwarp: messages within a daemon are copied
 fn copied(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;

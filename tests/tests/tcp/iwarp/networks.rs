@@ -1,4 +1,7 @@
 //! IPv6, VLANs and network namespaces.
+//!
+//! Shows: iwarp: IPv6, VLANs, network namespaces, macvlan devices, bridges and bonds under
+//! connections
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;

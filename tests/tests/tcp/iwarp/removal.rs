@@ -1,4 +1,6 @@
 //! Devices that are removed while connections are open.
+//!
+//! Shows: iwarp
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;

@@ -1,5 +1,7 @@
 //! TCP sockets that root in the guest ends (`ss -K`): sockets that the kernel keeps for connections
 //! of the adapter, and sockets of listeners.
+//!
+//! Shows: iwarp
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Clients open as many TCP connections as may wait at a listener, and send nothing. Another client
 /// is served before the listener closes those connections, which it does after 5 s.
+///
+/// Shows: iwarp: clients that connect and send nothing keep no others away
 fn idle(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;

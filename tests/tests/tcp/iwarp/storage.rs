@@ -1,5 +1,7 @@
 //! Kernel clients: NVMe over Fabrics (`nvmet-rdma` and `nvme-rdma`), and the driver's own client.
 //! On iWARP they also register the memory of READs, and READs invalidate its keys.
+//!
+//! Shows: iwarp
 
 use std::net::Ipv4Addr;
 

@@ -1,6 +1,8 @@
 //! RDMA between an iWARP adapter and the kernel's software iWARP (siw): guest a keeps its adapter,
 //! and guest b unloads the driver of its adapter and creates siw on its network card.
 //!
+//! Shows: iwarp
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`ends`] | the guest that runs the server |

@@ -1,5 +1,8 @@
 //! The ring of a trunk: frames, sleep and wake-up of both sides.
 //!
+//! Shows: network: frames in the shared memory of a trunk, and both sides that fall asleep, in
+//! every order of steps
+//!
 //! The code is the daemon's (`device/daemon/src/net/uplinks/trunk/ring.rs`), which finds a small
 //! memory of loom's atomics in `memory`. A wake-up is a count. No thread waits with a time-out, so
 //! a lost wake-up makes the model fail by a deadlock.

@@ -1,4 +1,6 @@
 //! If work for the switch is left while all workers sleep, its thread has been woken.
+//!
+//! Shows: daemon: work for the switch while all workers fall asleep, in every order of steps
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,7 @@
 //! Doorbells of a guest whose adapter has one worker: whatever the two do at the same time, what
 //! was posted is executed.
+//!
+//! Shows: daemon: doorbells while a worker falls asleep, in every order of steps
 
 use std::sync::Arc;
 use std::time::Duration;
