@@ -1,8 +1,8 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
-//! comments, code in documentation, the files that documents name, what tests say that they show,
-//! the tables of modules, cycles between modules, the modules with `unsafe`, guards that are made
-//! too early, parameters that are tuples, sizes of functions, files and folders, types of one name,
-//! doc comments that do not stand alone, and the suites of whole-system tests.
+//! comments, code in documentation, the files and names that documents mention, what tests say that
+//! they show, the tables of modules, cycles between modules, the modules with `unsafe`, guards that
+//! are made too early, parameters that are tuples, sizes of functions, files and folders, types of
+//! one name, doc comments that do not stand alone, and the suites of whole-system tests.
 //!
 //! Shows: tools
 //!
@@ -11,6 +11,7 @@
 //! | [`listed`] | numbers that are compared with a limit, with a list of those beyond it |
 //! | [`lines`] | lines of Markdown and of comments that are too long, and code in documentation |
 //! | [`modules`] | the modules of a crate, and the modules that each of them uses |
+//! | [`names`] | names and numbers in documents that nothing in the repository has |
 //! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
 //! | [`cycles`] | modules that use each other |
@@ -26,6 +27,7 @@ mod guards;
 mod lines;
 mod listed;
 mod modules;
+mod names;
 mod parameters;
 mod paths;
 mod sentences;
@@ -70,6 +72,16 @@ fn documents_name_files_that_exist() {
     let sources = files::with_extension("rs");
     let missing: Vec<_> = files.iter().flat_map(|file| paths::missing(file, &sources)).collect();
     none_of(&missing, "files that documents name and that do not exist");
+}
+
+#[test]
+fn documents_have_names_that_exist() {
+    none_of(&names::unknown(), "names in documents that no source has");
+}
+
+#[test]
+fn documents_and_comments_have_no_numbers_of_other_lists() {
+    none_of(&names::numbers(), "numbers that only a list outside of the repository explains");
 }
 
 #[test]
