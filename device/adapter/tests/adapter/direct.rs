@@ -281,7 +281,7 @@ fn a_mapped_transfer_ends_when_the_driver_says_so() {
 
 /// Too many bytes; too few; none; the driver ends the range while TRANSFER waits; the driver
 /// ends it before TRANSFER is posted, when all bytes have arrived. The WRITE after TRANSFER is
-/// flushed, so no data reaches the peer. Packet memory that is removed is in `direct_ends`.
+/// flushed, so no data reaches the peer. Packet memory that is removed is in `ends`.
 ///
 /// Shows: direct: too many bytes, too few, none, and the end by the driver
 #[test]
