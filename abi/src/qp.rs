@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! QP types, states and attributes, as MODIFY_QP and QUERY_QP carry them.
 
+use core::ffi::CStr;
+
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -59,15 +61,33 @@ pub enum Destination {
     Srq,
 }
 
+impl Destination {
+    /// Returns the length of the segment in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Address => crate::sq::DATAGRAM_LEN,
+            Self::Srq => crate::sq::XRC_LEN,
+        }
+    }
+}
+
 /// The properties of a QP type; [`Type::info`] has a row for each type.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeInfo {
+    /// The name in views of the adapter's objects.
+    pub name: &'static CStr,
     /// The service of its QPs.
     pub service: Service,
     /// The type of the QP at the other end of a connection.
     pub peer: Type,
     /// The destination in its sends.
     pub destination: Destination,
+    /// True if its QPs have a send queue.
+    pub sends: bool,
+    /// True if they have receives of their own or of one SRQ.
+    pub receives: bool,
     /// True if RoCE adapters have QPs of this type.
     pub roce: bool,
     /// True if iWARP adapters do.
@@ -90,24 +110,34 @@ impl Type {
     #[must_use]
     pub const fn info(self) -> TypeInfo {
         let connected = TypeInfo {
+            name: c"RC",
             service: Service::Reliable,
             peer: self,
             destination: Destination::None,
+            sends: true,
+            receives: true,
             roce: true,
             iwarp: false,
             rings_receives: false,
         };
         let datagram =
             TypeInfo { service: Service::Datagram, destination: Destination::Address, ..connected };
-        let xrc = TypeInfo { destination: Destination::Srq, ..connected };
+        let xrc = TypeInfo { destination: Destination::Srq, receives: false, ..connected };
         match self {
-            Self::Gsi | Self::Ud => datagram,
+            Self::Gsi => TypeInfo { name: c"GSI", ..datagram },
+            Self::Ud => TypeInfo { name: c"UD", ..datagram },
             Self::Rc => TypeInfo { iwarp: true, ..connected },
-            Self::Uc => TypeInfo { service: Service::Unreliable, ..connected },
-            Self::RawPacket => TypeInfo { service: Service::RawPacket, iwarp: true, ..connected },
-            Self::XrcIni => TypeInfo { peer: Self::XrcTgt, ..xrc },
-            Self::XrcTgt => TypeInfo { peer: Self::XrcIni, ..xrc },
+            Self::Uc => TypeInfo { name: c"UC", service: Service::Unreliable, ..connected },
+            Self::RawPacket => TypeInfo {
+                name: c"RAW_PACKET",
+                service: Service::RawPacket,
+                iwarp: true,
+                ..connected
+            },
+            Self::XrcIni => TypeInfo { name: c"XRC_INI", peer: Self::XrcTgt, ..xrc },
+            Self::XrcTgt => TypeInfo { name: c"XRC_TGT", peer: Self::XrcIni, sends: false, ..xrc },
             Self::Toe => TypeInfo {
+                name: c"TOE",
                 service: Service::Bytes,
                 roce: false,
                 iwarp: true,

@@ -367,17 +367,7 @@ const fn tcp_name(state: TcpState) -> &'static CStr {
 }
 
 fn type_name(raw: u8) -> &'static CStr {
-    match Type::from_raw(raw) {
-        Some(Type::Gsi) => c"GSI",
-        Some(Type::Rc) => c"RC",
-        Some(Type::Uc) => c"UC",
-        Some(Type::Ud) => c"UD",
-        Some(Type::RawPacket) => c"RAW_PACKET",
-        Some(Type::Toe) => c"TOE",
-        Some(Type::XrcIni) => c"XRC_INI",
-        Some(Type::XrcTgt) => c"XRC_TGT",
-        None => c"?",
-    }
+    Type::from_raw(raw).map_or(c"?", |kind| kind.info().name)
 }
 
 fn state_name(raw: u8) -> &'static CStr {

@@ -205,7 +205,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     let objects = &adapter.objects;
     let Home { pd, xrcd, context } = home(adapter, params, kind)?;
     let Base { uar, send_cq, recv_cq } = base(adapter, params, context)?;
-    check_xrc(params, kind)?;
+    check_queues(params, kind)?;
     let srq = shared_queue(adapter, params, context)?;
     let spread = spread::of(adapter, params, flags, kind)?;
     let rq = recv_ring(adapter, params)?;
@@ -316,16 +316,16 @@ fn home<H: Host>(adapter: &Adapter<H>, params: &CreateQp, kind: Type) -> Result<
     Ok(Home { context: pd.context, pd: Some(pd), xrcd: None })
 }
 
-/// Checks that an XRC QP has no receive queue, and a target no send queue.
-fn check_xrc(params: &CreateQp, kind: Type) -> Result<(), Failure> {
-    if !matches!(kind, Type::XrcIni | Type::XrcTgt) {
-        return Ok(());
+/// Checks that a QP has only the queues that its type has.
+fn check_queues(params: &CreateQp, kind: Type) -> Result<(), Failure> {
+    let info = kind.info();
+    if !info.receives {
+        zero(&params.srqn, offset_of!(CreateQp, srqn))?;
+        if params.rq_log_size != NO_QUEUE {
+            return Err(bad(offset_of!(CreateQp, rq_log_size)));
+        }
     }
-    zero(&params.srqn, offset_of!(CreateQp, srqn))?;
-    if params.rq_log_size != NO_QUEUE {
-        return Err(bad(offset_of!(CreateQp, rq_log_size)));
-    }
-    if kind == Type::XrcTgt && params.sq_log_size != NO_QUEUE {
+    if !info.sends && params.sq_log_size != NO_QUEUE {
         return Err(bad(offset_of!(CreateQp, sq_log_size)));
     }
     Ok(())

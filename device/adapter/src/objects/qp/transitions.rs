@@ -132,7 +132,7 @@ pub struct Change {
 #[must_use]
 pub fn allowed(kind: Type, Change { from, to }: Change, mask: AttrMask) -> bool {
     let mut mask = mask.difference(AttrMask::STATE);
-    if kind != Type::XrcTgt && LIMITABLE.contains(&Change { from, to }) {
+    if kind.info().sends && LIMITABLE.contains(&Change { from, to }) {
         mask.remove(AttrMask::RATE_LIMIT);
     }
     if matches!(to, State::Reset | State::Err) {

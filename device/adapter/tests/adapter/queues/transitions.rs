@@ -4,7 +4,7 @@
 //! Shows: queues
 
 use vrnic_abi::admin::{QpFlags, Status};
-use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_abi::qp::{Attr, AttrMask, Service, State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::objects::qp::transitions::{self, Change};
 use vrnic_testdriver::admin::Refused;
@@ -15,16 +15,6 @@ use crate::bus::{Endpoint, Guest};
 use crate::world::World;
 
 const TABLE: &str = include_str!("../../../../../tests/verify/transitions.txt");
-
-const TYPES: [(&str, Type); 7] = [
-    ("RC", Type::Rc),
-    ("UC", Type::Uc),
-    ("UD", Type::Ud),
-    ("GSI", Type::Gsi),
-    ("XRC_INI", Type::XrcIni),
-    ("XRC_TGT", Type::XrcTgt),
-    ("RAW_PACKET", Type::RawPacket),
-];
 
 const STATES: [(&str, State); 7] = [
     ("Reset", State::Reset),
@@ -50,10 +40,18 @@ fn named<T: Copy>(names: &[(&str, T)], name: &str) -> T {
     names.iter().find(|entry| entry.0 == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
+/// Returns the types of the verbs specification, with their names.
+fn all_types() -> Vec<(&'static str, Type)> {
+    let types = (0..=u8::MAX).filter_map(Type::from_raw);
+    let types = types.filter(|kind| kind.info().service != Service::Bytes);
+    types.map(|kind| (kind.info().name.to_str().expect("a name"), kind)).collect()
+}
+
 fn types(list: &str) -> Vec<Type> {
+    let all = all_types();
     match list {
-        "ALL" => TYPES.iter().map(|(_, kind)| *kind).collect(),
-        list => list.split(',').map(|name| named(&TYPES, name)).collect(),
+        "ALL" => all.into_iter().map(|(_, kind)| kind).collect(),
+        list => list.split(',').map(|name| named(&all, name)).collect(),
     }
 }
 
@@ -196,7 +194,7 @@ fn general_services() {
 #[test]
 fn rules_of_all_types() {
     let table = table();
-    for (_, kind) in TYPES {
+    for (_, kind) in all_types() {
         for (from, to) in STATES.iter().flat_map(|a| STATES.iter().map(|b| (a.1, b.1))) {
             let rule = rule(&table, kind, from, to);
             let base = rule.map_or(AttrMask::empty(), |rule| rule.required);
