@@ -29,7 +29,7 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::qp::AddressVector;
+use crate::qp::{AddressVector, Destination};
 use crate::{GuestAddr, Key, Qpn, Srqn};
 
 mod opcode;
@@ -59,41 +59,20 @@ pub const LOG_WQES_MAX: u32 = 15;
 /// Maximum length of a message in bytes.
 pub const MAX_MESSAGE: u32 = 1 << 30;
 
-/// Returns the stride in bytes for `max_sge` segments (an atomic needs 32 bytes, which every stride
-/// has) and `max_inline` bytes of data, or `None` if no stride is large enough.
+/// Returns the stride in bytes for sends with this destination, `max_sge` segments and `max_inline`
+/// bytes of data, or `None` if no stride is large enough.
 #[must_use]
-pub const fn stride(max_sge: u32, max_inline: u32) -> Option<u32> {
-    if max_sge > MAX_SGE || max_inline > MAX_INLINE {
+pub const fn stride(destination: Destination, max_sge: u32, max_inline: u32) -> Option<u32> {
+    /// The operands of an atomic, and its segment.
+    const LEAST: u32 = 32;
+    let ahead = destination.bytes();
+    if max_sge > MAX_SGE || max_inline > MAX_INLINE - ahead {
         return None;
     }
     let sges = max_sge * size_of::<Sge>() as u32;
-    let body = if sges > max_inline { sges } else { max_inline };
-    let need = (HEADER_LEN + body).next_power_of_two();
-    Some(if need < STRIDE_MIN { STRIDE_MIN } else { need })
-}
-
-/// Returns the stride of a datagram QP's send queue for these capacities.
-#[must_use]
-pub const fn datagram_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
-    if max_sge > MAX_SGE || max_inline > MAX_INLINE - DATAGRAM_LEN {
-        return None;
-    }
-    let sges = max_sge * size_of::<Sge>() as u32;
-    let body = if sges > max_inline { sges } else { max_inline };
-    Some((HEADER_LEN + DATAGRAM_LEN + body).next_power_of_two())
-}
-
-/// Returns the stride of an XRC initiator's send queue for these capacities.
-#[must_use]
-pub const fn xrc_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
-    if max_sge > MAX_SGE || max_inline > MAX_INLINE - XRC_LEN {
-        return None;
-    }
-    let sges = max_sge * size_of::<Sge>() as u32;
-    // The operands of an atomic, and its segment.
-    let least = if sges > 32 { sges } else { 32 };
+    let least = if sges > LEAST { sges } else { LEAST };
     let body = if least > max_inline { least } else { max_inline };
-    Some((HEADER_LEN + XRC_LEN + body).next_power_of_two())
+    Some((HEADER_LEN + ahead + body).next_power_of_two())
 }
 
 /// Returns the stride of the send queue of a QP of raw packets for these capacities, and for
@@ -107,30 +86,16 @@ pub const fn raw_stride(max_sge: u32, max_inline: u32, max_headers: u32) -> Opti
         0 => 0,
         _ => size_of::<SegmentSeg>() as u32 + max_headers.next_multiple_of(16),
     };
-    let (Some(plain), true) = (stride(max_sge, max_inline), max_sge <= MAX_SGE) else {
-        return None;
-    };
+    let Some(plain) = stride(Destination::None, max_sge, max_inline) else { return None };
     let need = HEADER_LEN + segment + max_sge * size_of::<Sge>() as u32;
     let need = need.next_power_of_two();
     Some(if need > plain { need } else { plain })
 }
 
-/// Returns the maximum number of inline bytes for a stride.
+/// Returns the maximum number of inline bytes for a stride, in sends with this destination.
 #[must_use]
-pub const fn inline_capacity(stride: u32) -> u32 {
-    stride.saturating_sub(HEADER_LEN)
-}
-
-/// Returns the maximum number of inline bytes for a stride of a datagram QP's send queue.
-#[must_use]
-pub const fn datagram_inline_capacity(stride: u32) -> u32 {
-    stride.saturating_sub(HEADER_LEN + DATAGRAM_LEN)
-}
-
-/// Returns the maximum number of inline bytes for a stride of an XRC initiator's send queue.
-#[must_use]
-pub const fn xrc_inline_capacity(stride: u32) -> u32 {
-    stride.saturating_sub(HEADER_LEN + XRC_LEN)
+pub const fn inline_capacity(destination: Destination, stride: u32) -> u32 {
+    stride.saturating_sub(HEADER_LEN + destination.bytes())
 }
 
 bitflags! {
@@ -361,14 +326,14 @@ const _: () = assert!(size_of::<SqWqe>() == HEADER_LEN as usize);
 const _: () = assert!(core::mem::offset_of!(SqWqe, stamp) == STAMP_OFFSET as usize);
 const _: () = assert!(size_of::<DatagramSeg>() == DATAGRAM_LEN as usize);
 const _: () = assert!(size_of::<XrcSeg>() == XRC_LEN as usize);
-const _: () = assert!(
-    matches!(xrc_stride(MAX_SGE, 0), Some(STRIDE_MAX)) && matches!(xrc_stride(1, 0), Some(128))
-);
-const _: () = assert!(matches!(datagram_stride(MAX_SGE, 0), Some(STRIDE_MAX)));
+const _: () = assert!(matches!(stride(Destination::Srq, MAX_SGE, 0), Some(STRIDE_MAX)));
+const _: () = assert!(matches!(stride(Destination::Srq, 1, 0), Some(128)));
+const _: () = assert!(matches!(stride(Destination::Address, MAX_SGE, 0), Some(STRIDE_MAX)));
 const _: () = assert!(size_of::<Sge>() == 16 && size_of::<AtomicSeg>() == 16);
 const _: () = assert!(size_of::<RegMrSeg>() == 32 && size_of::<BindMwSeg>() == 32);
 const _: () = assert!(size_of::<CommandSeg>() == 16 && size_of::<SegmentSeg>() == 16);
 const _: () = assert!(HEADER_LEN + 16 + MAX_SEGMENT_HEADERS + 16 * MAX_SGE <= STRIDE_MAX);
 const _: () = assert!(matches!(raw_stride(MAX_SGE, 0, MAX_SEGMENT_HEADERS), Some(STRIDE_MAX)));
-const _: () = assert!(matches!(stride(MAX_SGE, MAX_INLINE), Some(STRIDE_MAX)));
-const _: () = assert!(matches!(stride(1, 0), Some(64)) && matches!(stride(3, 0), Some(128)));
+const _: () = assert!(matches!(stride(Destination::None, MAX_SGE, MAX_INLINE), Some(STRIDE_MAX)));
+const _: () = assert!(matches!(stride(Destination::None, 1, 0), Some(STRIDE_MIN)));
+const _: () = assert!(matches!(stride(Destination::None, 3, 0), Some(128)));

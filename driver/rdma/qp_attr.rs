@@ -34,6 +34,11 @@ impl QpType {
     /// XRC target.
     pub(crate) const XRC_TGT: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_TGT);
 
+    /// Returns the number (`enum ib_qp_type`).
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
     /// Returns whether each send names its own destination.
     pub(crate) fn is_datagram(self) -> bool {
         self == Self::UD || self == Self::GSI

@@ -16,6 +16,7 @@ use ::kernel::{
 use abi::{
     Qpn,
     admin::{DeviceFeatures, Mcast, command},
+    qp::Service,
 };
 
 pub(super) mod kernel;
@@ -91,8 +92,7 @@ impl Qp {
 /// Returns whether OPEN_CONNECTION connects queue pairs of this type, and then decides about their
 /// states: those of the connection manager of iWARP, and those of TCP streams.
 fn is_rnic(ctx: &Ctx<'_>, kind: QpType) -> bool {
-    let connected = kind == QpType::RC || kind == QpType::DRIVER;
-    ctx.adapter.protocol() == Protocol::Iwarp && connected
+    ctx.adapter.protocol() == Protocol::Iwarp && kind != QpType::RAW_PACKET
 }
 
 /// Checks that the adapter has queue pairs of this type for such a creator.
@@ -101,20 +101,16 @@ fn is_rnic(ctx: &Ctx<'_>, kind: QpType) -> bool {
 ///
 /// `EOPNOTSUPP`.
 fn check_type(ctx: &Ctx<'_>, kind: QpType, is_user: bool) -> Result {
-    let rnic = is_rnic(ctx, kind);
-    let raw = kind == QpType::RAW_PACKET;
+    let info = params::kind(kind)?.info();
+    let offered = match ctx.adapter.protocol() {
+        Protocol::Roce => info.roce,
+        Protocol::Iwarp => info.iwarp,
+    };
     // The core has checked that a process may have a queue pair of raw packets. Kernel clients
     // have no use for one.
-    if raw && !(is_user && ctx.adapter.caps().has(DeviceFeatures::RAW_PACKET)) {
-        return Err(EOPNOTSUPP);
-    }
-    if ctx.adapter.protocol() == Protocol::Iwarp && !rnic && !raw {
-        return Err(EOPNOTSUPP);
-    }
-    if kind == QpType::DRIVER && !rnic {
-        return Err(EOPNOTSUPP);
-    }
-    Ok(())
+    let usable = info.service != Service::RawPacket
+        || is_user && ctx.adapter.caps().has(DeviceFeatures::RAW_PACKET);
+    if offered && usable { Ok(()) } else { Err(EOPNOTSUPP) }
 }
 
 /// Checks that the adapter has queues of these sizes.

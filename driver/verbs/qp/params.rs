@@ -73,17 +73,8 @@ pub(super) fn own_cap(init: &QpInit<'_, Verbs>) -> QpCap {
 /// # Errors
 ///
 /// `EOPNOTSUPP` for one that it does not have.
-fn kind(kind: QpType) -> Result<Type> {
-    Ok(match kind {
-        QpType::RC => Type::Rc,
-        QpType::UC => Type::Uc,
-        QpType::UD => Type::Ud,
-        QpType::RAW_PACKET => Type::RawPacket,
-        QpType::DRIVER => Type::Toe,
-        QpType::GSI => Type::Gsi,
-        QpType::XRC_INI => Type::XrcIni,
-        _ => return Err(EOPNOTSUPP),
-    })
+pub(super) fn kind(kind: QpType) -> Result<Type> {
+    u8::try_from(kind.number()).ok().and_then(Type::from_raw).ok_or(EOPNOTSUPP)
 }
 
 /// The number of [`sq::Sge`]s that a command takes besides its message.
@@ -93,30 +84,12 @@ const COMMAND_SGES: u32 = 2;
 ///
 /// # Errors
 ///
-/// `EINVAL` for more than an entry holds.
-pub(super) fn kernel_send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
-    if kind != QpType::DRIVER {
-        return send_stride(kind, cap);
-    }
-    let max_send_sge = cap.max_send_sge.checked_add(COMMAND_SGES).ok_or(EINVAL)?;
-    send_stride(kind, &QpCap { max_send_sge, ..*cap })
-}
-
-/// Returns the stride in bytes of a send queue.
-///
-/// # Errors
-///
-/// `EINVAL` for more than an entry holds.
-pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
-    let (sges, inline) = (cap.max_send_sge, cap.max_inline_data);
-    let stride = if kind.is_datagram() {
-        sq::datagram_stride(sges, inline)
-    } else if kind == QpType::XRC_INI {
-        sq::xrc_stride(sges, inline)
-    } else {
-        sq::stride(sges, inline)
-    };
-    stride.ok_or(EINVAL)
+/// `EINVAL` for more than an entry holds, `EOPNOTSUPP` for a type that the adapter does not have.
+pub(super) fn kernel_send_stride(qp_type: QpType, cap: &QpCap) -> Result<u32> {
+    let commands = if qp_type == QpType::DRIVER { COMMAND_SGES } else { 0 };
+    let sges = cap.max_send_sge.checked_add(commands).ok_or(EINVAL)?;
+    let destination = kind(qp_type)?.info().destination;
+    sq::stride(destination, sges, cap.max_inline_data).ok_or(EINVAL)
 }
 
 /// The creation flags of kernel clients, as `direct.h` has them.

@@ -4,6 +4,7 @@
 
 use abi::{
     admin::{CreateQp, DeviceFeatures, Pages, QpFlags, QpOptions, QpResult, command},
+    qp::Destination,
     rss, sq,
     uar::SQ_MEMORY_UNIT,
     uverbs::{Payload, QpReq, QpReqFlags, QpResp, SpreadReq},
@@ -107,16 +108,12 @@ impl Plan {
     }
 
     /// Returns the sizes that these rings give.
-    fn cap(&self, kind: QpType, asked: &QpCap) -> QpCap {
-        let inline = |stride| match kind {
-            QpType::XRC_INI => sq::xrc_inline_capacity(stride),
-            kind if kind.is_datagram() => sq::datagram_inline_capacity(stride),
-            _ => sq::inline_capacity(stride),
-        };
+    fn cap(&self, destination: Destination, asked: &QpCap) -> QpCap {
+        let inline = |sq: RingShape| sq::inline_capacity(destination, sq.stride());
         QpCap {
             max_send_wr: entries(self.sq),
             max_recv_wr: entries(self.rq),
-            max_inline_data: self.sq.map_or(0, |sq| inline(sq.stride())),
+            max_inline_data: self.sq.map_or(0, inline),
             ..*asked
         }
     }
@@ -155,7 +152,8 @@ pub(super) fn create(
         return Err(EINVAL);
     }
     let created = create_by(ctx, device, &plan, params::params(pd, init)?, user)?;
-    Ok(CreatedQp { cap: plan.cap(init.kind(), &cap), ..created })
+    let destination = params::kind(init.kind())?.info().destination;
+    Ok(CreatedQp { cap: plan.cap(destination, &cap), ..created })
 }
 
 /// Creates a work queue, which has no send queue.

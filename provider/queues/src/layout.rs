@@ -9,6 +9,7 @@ use vrnic_abi as abi;
 
 use abi::admin::{NO_QUEUE, TagForm};
 use abi::cq::{CQE_LEN, LOG_CQES_MAX};
+use abi::qp::{Destination, Service, Type};
 use abi::sq::{CommandSeg, LOG_WQES_MAX, Sge};
 use abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, ContextResp, CqReq, QpReq, QpReqFlags, SrqReq};
 
@@ -58,23 +59,38 @@ pub enum WqeHeader {
 }
 
 impl WqeHeader {
+    /// Returns the header of queue pairs of this type.
+    #[must_use]
+    pub fn of(kind: Type) -> Self {
+        let info = kind.info();
+        match info.destination {
+            Destination::None if info.service == Service::RawPacket => Self::Raw,
+            Destination::None => Self::Connected,
+            Destination::Address => Self::Datagram,
+            Destination::Srq => Self::Xrc,
+        }
+    }
+
     /// Returns the stride in bytes for this number of segments, bytes of inline data and bytes
     /// of a SEGMENT's headers, or `None` if no stride is large enough.
     fn stride(self, max_sge: u32, max_inline: u32, max_headers: u32) -> Option<u32> {
         match self {
             Self::Raw => abi::sq::raw_stride(max_sge, max_inline, max_headers),
-            Self::Connected => abi::sq::stride(max_sge, max_inline),
-            Self::Datagram => abi::sq::datagram_stride(max_sge, max_inline),
-            Self::Xrc => abi::sq::xrc_stride(max_sge, max_inline),
+            _ => abi::sq::stride(self.destination(), max_sge, max_inline),
         }
     }
 
     /// Returns the number of inline bytes that fit a stride.
     pub(crate) fn inline_capacity(self, stride: u32) -> u32 {
+        abi::sq::inline_capacity(self.destination(), stride)
+    }
+
+    /// Returns the segment behind the header.
+    fn destination(self) -> Destination {
         match self {
-            Self::Connected | Self::Raw => abi::sq::inline_capacity(stride),
-            Self::Datagram => abi::sq::datagram_inline_capacity(stride),
-            Self::Xrc => abi::sq::xrc_inline_capacity(stride),
+            Self::Connected | Self::Raw => Destination::None,
+            Self::Datagram => Destination::Address,
+            Self::Xrc => Destination::Srq,
         }
     }
 }

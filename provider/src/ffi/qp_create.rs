@@ -2,7 +2,7 @@
 //! Making queue pairs.
 
 use rustix::io::Errno;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uverbs::{Features, QpResp};
 use vrnic_queues::allocator::Resource;
 use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
@@ -90,6 +90,13 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
     Ok(qp)
 }
 
+/// Returns the type of queue pairs that programs create and post to, by its number in verbs, which
+/// is that of the adapter.
+pub(super) fn qp_type(number: c::ibv_qp_type) -> Option<Type> {
+    let kind = u8::try_from(number).ok().and_then(Type::from_raw);
+    kind.filter(|kind| kind.info().sends && *kind != Type::Gsi)
+}
+
 /// Creates a queue pair, with properties that verbs cannot ask for.
 ///
 /// # Safety
@@ -99,14 +106,11 @@ pub(super) unsafe fn try_create(
     attr: &mut c::ibv_qp_init_attr,
     extras: QpExtras,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    let header = match attr.qp_type {
-        c::IBV_QPT_RC | c::IBV_QPT_UC => WqeHeader::Connected,
-        c::IBV_QPT_UD => WqeHeader::Datagram,
-        c::IBV_QPT_XRC_SEND => WqeHeader::Xrc,
-        c::IBV_QPT_RAW_PACKET => WqeHeader::Raw,
-        c::IBV_QPT_DRIVER if extras.toe => WqeHeader::Connected,
-        _ => return Err(Errno::OPNOTSUPP),
-    };
+    let kind = qp_type(attr.qp_type).ok_or(Errno::OPNOTSUPP)?;
+    if kind == Type::Toe && !extras.toe {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let header = WqeHeader::of(kind);
     let extras = QpExtras { header, ..extras };
     // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
     let context = unsafe { Context::of((*pd).context) }?;

@@ -94,10 +94,9 @@ impl Plan {
         let QpReq { sq_log_size, sq_log_stride, rq_log_size, .. } = self.asked;
         self.cap.max_send_wr = entries(sq_log_size);
         self.cap.max_recv_wr = entries(rq_log_size);
-        self.cap.max_inline_data = match (sq_log_size, self.kind) {
-            (NO_QUEUE, _) => 0,
-            (_, Type::Ud) => sq::datagram_inline_capacity(1 << sq_log_stride),
-            _ => sq::inline_capacity(1 << sq_log_stride),
+        self.cap.max_inline_data = match sq_log_size {
+            NO_QUEUE => 0,
+            _ => sq::inline_capacity(self.kind.info().destination, 1 << sq_log_stride),
         };
         self
     }

@@ -13,7 +13,6 @@ mod setters;
 use std::ffi::c_int;
 
 use rustix::io::Errno;
-use vrnic_abi::qp::Type;
 use vrnic_abi::uverbs::Features;
 use vrnic_queues::qp::QueuePair;
 
@@ -21,6 +20,7 @@ use self::opcode::offered;
 use super::bindings as c;
 use super::libibverbs::functions::layout;
 use super::requests::builder::State;
+use super::qp_create::qp_type;
 use super::{qp, status};
 
 /// Sets up the interface of a queue pair for some operations.
@@ -36,15 +36,7 @@ pub(super) unsafe fn set_up(
     operations: u64,
     features: Features,
 ) -> Result<(), Errno> {
-    let offered = match kind {
-        c::IBV_QPT_UD => offered(Type::Ud),
-        c::IBV_QPT_UC => offered(Type::Uc),
-        c::IBV_QPT_RC => offered(Type::Rc),
-        c::IBV_QPT_XRC_SEND => offered(Type::XrcIni),
-        c::IBV_QPT_RAW_PACKET => offered(Type::RawPacket),
-        _ => 0,
-    };
-    let offered = offered & !opcode::absent(layout(), features);
+    let offered = qp_type(kind).map_or(0, offered) & !opcode::absent(layout(), features);
     let operations = u32::try_from(operations).map_err(|_| Errno::OPNOTSUPP)?;
     if operations & !offered != 0 {
         return Err(Errno::OPNOTSUPP);
