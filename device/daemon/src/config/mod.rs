@@ -137,7 +137,6 @@ impl Config {
             vectors: given.vectors.unwrap_or(MSIX_VECTORS),
             idle: IdleConfig {
                 spin: micros(given.spin, defaults.spin),
-                nap: micros(given.nap, defaults.nap),
                 sleep: micros(given.sleep, defaults.sleep),
                 look: given.look.map_or(defaults.look, Duration::from_millis),
             },
@@ -198,7 +197,6 @@ impl Config {
         in_range("vectors", self.vectors.into(), 2, MSIX_VECTORS.into())?;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         in_range("spin", micros(self.idle.spin), 0, 1_000_000)?;
-        in_range("nap", micros(self.idle.nap), 1, 1_000)?;
         in_range("sleep", micros(self.idle.sleep), 0, 10_000_000)?;
         in_range("look", micros(self.idle.look) / 1000, 0, 60_000)?;
         let idle = self.keepalive.unwrap_or_default();

@@ -144,11 +144,6 @@ settings! {
     #[arg(long, value_name = "US")]
     spin: Option<u64>, at restart { idle.spin };
 
-    /// Length of the naps that an idle worker takes instead of spinning when all CPUs are busy, in
-    /// µs [default: 15]
-    #[arg(long, value_name = "US")]
-    nap: Option<u64>, at restart { idle.nap };
-
     /// Time without work after which a worker sleeps until a doorbell wakes it, in µs [default:
     /// 2000]
     #[arg(long, value_name = "US")]

@@ -20,7 +20,7 @@ fn config(args: &[&str]) -> Result<Config, ConfigError> {
 fn command_line_overrides_the_file_and_adds_functions() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let path = folder.path().join("c.toml");
-    let text = "log = 'debug'\nworkers = 3\nnap = 20\nallow-any-file = true\nsocket-mode = '0600'\nsocket-group = '7'\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
+    let text = "log = 'debug'\nworkers = 3\nsleep = 20\nallow-any-file = true\nsocket-mode = '0600'\nsocket-group = '7'\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
                 mac = '52:54:00:00:00:0a'\nsocket = '/run/a.sock'\n[[port]]\nname = 'p'\nnet = '/run/p.net'\n\
                 [[uplink]]\nname = 'u'\nlisten = '/run/u'\n";
     std::fs::write(&path, text).expect("write");
@@ -44,7 +44,7 @@ fn command_line_overrides_the_file_and_adds_functions() {
     ])
     .expect("valid");
     assert_eq!((config.workers, config.log.as_str()), (2, "debug"));
-    assert_eq!(config.idle.nap, Duration::from_micros(20));
+    assert_eq!(config.idle.sleep, Duration::from_micros(20));
     assert_eq!(config.pin, [1, 2]);
     assert_eq!((config.limits.qp, config.limits.pd), (7, 8));
     let access = Access { mode: SocketMode(0o606), group: Some(SocketGroup(7)) };
@@ -102,7 +102,7 @@ fn faults_name_what_and_where() {
         (vec!["-f", a, "--uplink", "name=u,tap=t", "--uplink", "name=v,packet=t"], "interface"),
         (vec!["-f", a, "--workers", "0"], "workers"),
         (vec!["-f", a, "--vectors", "1"], "vectors"),
-        (vec!["-f", a, "--nap", "0"], "nap"),
+        (vec!["-f", a, "--sleep", "10000001"], "sleep"),
         (vec!["-f", a, "--keepalive", "32768"], "keepalive"),
         (vec!["-f", a, "--guest-memory", "65537"], "guest-memory"),
         (vec!["-f", a, "--limit", "qp=0"], "amount of qp is 0"),
@@ -189,7 +189,6 @@ fn help_names_the_defaults() {
         "log",
         "vectors",
         "spin",
-        "nap",
         "sleep",
         "look",
         "drain",
@@ -208,7 +207,7 @@ fn changes_that_need_a_restart_are_named() {
     for (args, changed) in [
         (vec![], vec![]),
         (vec!["--log", "debug", "--port", "name=p,net=/run/p.net"], vec![]),
-        (vec!["--spin", "9", "--nap", "9"], vec!["spin", "nap"]),
+        (vec!["--spin", "9", "--sleep", "9"], vec!["spin", "sleep"]),
         (vec!["--limit", "qp=9"], vec!["limits"]),
         (vec!["--device-memory", "2"], vec!["device-memory"]),
         (vec!["--guest-memory", "9", "--socket-mode", "0600"], vec!["guest-memory", "socket-mode"]),

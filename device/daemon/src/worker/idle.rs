@@ -21,13 +21,14 @@ const GAP: Duration = Duration::from_micros(500);
 /// Time for which the worker does not spin after such a gap.
 const GAP_HOLD: Duration = Duration::from_millis(200);
 
+/// Length of a nap.
+pub const NAP: Duration = Duration::from_micros(15);
+
 /// Times after which a worker without work spins, naps and sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleConfig {
     /// Maximum duration of spinning, while processors are free.
     pub spin: Duration,
-    /// Length of a nap.
-    pub nap: Duration,
     /// Time without work after which the worker sleeps.
     pub sleep: Duration,
     /// Time after which a sleeping worker checks for work without a wake-up, which limits the cost
@@ -39,7 +40,6 @@ impl Default for IdleConfig {
     fn default() -> Self {
         Self {
             spin: Duration::from_micros(50),
-            nap: Duration::from_micros(15),
             sleep: Duration::from_micros(2000),
             look: Duration::from_millis(200),
         }
@@ -158,7 +158,6 @@ mod tests {
     fn policy_at(runnable: usize) -> IdlePolicy<Fixed> {
         let config = IdleConfig {
             spin: Duration::from_micros(50),
-            nap: Duration::from_micros(15),
             sleep: Duration::from_micros(2000),
             ..IdleConfig::default()
         };

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use vrnic_packet::Nanos;
 
 use super::engines::{Engines, Polled};
-use super::idle::{IdleConfig, IdlePolicy, IdleStep};
+use super::idle::{IdleConfig, IdlePolicy, IdleStep, NAP};
 use super::sleep;
 use super::turns::{Clocks, Turns};
 use super::waker::Waker;
@@ -75,7 +75,6 @@ impl Pool {
                 turns: Turns::new(polled.list()),
                 polled,
                 setup,
-                nap: idle.nap,
                 look: if idle.look.is_zero() { Duration::MAX } else { idle.look },
                 idle: idle_policy(idle),
                 stop: Arc::clone(&this.stop),
@@ -121,7 +120,6 @@ struct Worker {
     setup: WorkerSetup,
     polled: Polled,
     turns: Turns,
-    nap: Duration,
     look: Duration,
     idle: IdlePolicy<LoadMeter>,
     stop: Arc<AtomicBool>,
@@ -196,7 +194,7 @@ impl Worker {
     }
 
     fn nap(&mut self, start: Nanos) {
-        if let Ok(limit) = self.pause(start, self.nap).try_into() {
+        if let Ok(limit) = self.pause(start, NAP).try_into() {
             // A signal may shorten the nap, which does no harm.
             let _whole = nanosleep(&limit);
         }
