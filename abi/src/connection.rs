@@ -77,7 +77,7 @@ pub struct Connection {
     pub local: [u8; 16],
     /// The peer's address.
     pub remote: [u8; 16],
-    /// The local port.
+    /// The TCP port of the guest's end.
     pub local_port: U16,
     /// The peer's port.
     pub remote_port: U16,

@@ -34,7 +34,7 @@ wire_enum! {
         BindMw = 11,
         /// A SEND_CMD. [`Cqe::key`] is the key that the command carried.
         SendCmd = 12,
-        /// A TRANSFER.
+        /// A TRANSFER, which moves bytes through address ranges.
         Transfer = 14,
         /// A SEGMENT.
         Segment = 16,

@@ -284,9 +284,9 @@ pub struct AddressVector {
     pub sgid_index: U16,
     /// Service level.
     pub sl: u8,
-    /// Hop limit.
+    /// Hop limit, or time to live, of packets on this path.
     pub hop_limit: u8,
-    /// Traffic class.
+    /// Traffic class, or type of service, of packets on this path.
     pub traffic_class: u8,
     /// Zero.
     pub reserved: [u8; 3],
@@ -310,7 +310,7 @@ pub struct Attr {
     pub port: u8,
     /// [`Access`]: the rights of the peer.
     pub access: U32,
-    /// PKey index.
+    /// Index of the partition key in the port's table.
     pub pkey_index: U16,
     /// Maximum number of outstanding READs and atomics as requester.
     pub max_rd_atomic: u8,

@@ -53,7 +53,7 @@ impl Inspect {
     }
 }
 
-/// Result of INSPECT.
+/// What INSPECT has written, and where it continues.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InspectResult {
@@ -224,7 +224,7 @@ pub struct SrqRecord {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct KeyRecord {
-    /// The key.
+    /// The key by which work requests and messages name the entry.
     pub key: Key,
     /// The PD that the key belongs to.
     pub pdn: Pdn,
