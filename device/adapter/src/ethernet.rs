@@ -80,7 +80,6 @@ pub trait Uplink: fmt::Debug + Send + Sync {
 /// A frame for a QP.
 #[derive(Debug)]
 pub(crate) struct Classified {
-    /// The frame.
     pub(crate) frame: Frame,
     /// The kind of its contents.
     pub(crate) class: Class,
@@ -104,9 +103,7 @@ pub(crate) enum Class {
 /// A frame whose headers down to IP are known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed<'f> {
-    /// The frame.
     pub(crate) frame: &'f Frame,
-    /// Its headers.
     pub(crate) headers: Headers,
 }
 

@@ -30,7 +30,6 @@ impl Gates {
     }
 }
 
-/// A port.
 #[derive(Debug)]
 pub(crate) struct Port {
     gates: Mutex<Gates>,

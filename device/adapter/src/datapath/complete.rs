@@ -22,7 +22,6 @@ use crate::requests::wqe::SendWqe;
 pub(crate) struct Completer<'a, 't, H: Host> {
     /// The turn.
     pub(crate) here: &'a TurnContext<'t, H>,
-    /// The QP.
     pub(crate) qp: &'a Arc<Qp<H>>,
 }
 

@@ -72,7 +72,6 @@ pub struct Core<H: Host> {
 /// The identity of an adapter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity<'a> {
-    /// Its name.
     pub(crate) name: &'a str,
     /// The MAC of its port.
     pub(crate) mac: MacAddr,

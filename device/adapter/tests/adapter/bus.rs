@@ -16,7 +16,6 @@ use crate::host::TestHost;
 pub(crate) type Guest = guest::Guest<InProcess>;
 /// One side of a connection.
 pub(crate) type Endpoint = endpoint::Endpoint<InProcess>;
-/// A completion queue.
 pub(crate) type CompletionQueue = cq::CompletionQueue<InProcess>;
 /// A shared receive queue.
 pub(crate) type SharedQueue = srq::SharedQueue<InProcess>;

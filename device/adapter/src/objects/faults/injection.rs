@@ -152,7 +152,6 @@ impl Injection {
         self.trace.take(limit, now)
     }
 
-    /// Ends the trace.
     pub(crate) fn end_trace(&self) {
         self.trace.end();
     }

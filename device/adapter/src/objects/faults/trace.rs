@@ -217,7 +217,6 @@ impl Trace {
         Some(Records { records, lost: std::mem::take(&mut tracing.lost) })
     }
 
-    /// Ends.
     pub(crate) fn end(&self) {
         let mut trace = self.tracing.lock();
         *trace = None;

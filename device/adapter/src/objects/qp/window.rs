@@ -27,7 +27,6 @@ pub(crate) struct Window {
     pub(crate) seed: Option<u64>,
     /// The place of the first byte in the message.
     pub(crate) start: u64,
-    /// The bytes.
     pub(crate) bytes: Vec<u8>,
     /// The packet that has closed the window.
     pub(crate) closing: Option<Closing>,

@@ -38,7 +38,6 @@ pub(super) struct Received<'f> {
     pub(super) arrived: Parsed<'f>,
     /// The headers below the transport's.
     pub(super) parsed: RoceFrame<'f>,
-    /// The packet.
     pub(super) packet: Packet<'f>,
 }
 

@@ -13,7 +13,6 @@ pub(crate) const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const MIN_POLL_INTERVAL: Duration = Duration::from_micros(100);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The waits.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     /// The wait of a SEND of the peer for a receive.
@@ -22,7 +21,6 @@ pub(super) struct Waits {
     memory: Option<Wait>,
 }
 
-/// A wait.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     /// The time at which it began.

@@ -20,7 +20,6 @@ pub struct Sends {
     over: bool,
 }
 
-/// A send.
 #[derive(Clone, Copy, Debug)]
 struct Send {
     index: u32,
