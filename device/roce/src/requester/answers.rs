@@ -23,14 +23,14 @@ pub enum Effect<'a> {
         id: u64,
         /// Their offset in its message.
         offset: u32,
-        /// The bytes.
+        /// The part of the data that has arrived.
         bytes: &'a [u8],
     },
     /// The old value of an atomic must be stored.
     Old {
         /// The work request.
         id: u64,
-        /// The value.
+        /// What the word had before the atomic.
         value: u64,
     },
 }

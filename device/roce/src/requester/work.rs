@@ -12,7 +12,7 @@ pub const MESSAGE_MAX: u32 = 1 << 31;
 pub struct Remote {
     /// The first address.
     pub addr: u64,
-    /// The key.
+    /// The peer's key of the region or window with the memory.
     pub key: Rkey,
 }
 
@@ -25,18 +25,18 @@ pub enum Work {
     Write(Remote, Option<Imm>),
     /// RDMA READ.
     Read(Remote),
-    /// COMPARE & SWAP.
+    /// Replaces a word of the peer if it has a given value (COMPARE & SWAP).
     CompareSwap {
-        /// The word.
+        /// The place of the 8 bytes.
         word: Remote,
         /// The value that the word must have.
         compare: u64,
         /// The new value of the word.
         swap: u64,
     },
-    /// FETCH & ADD.
+    /// Adds to a word of the peer (FETCH & ADD).
     FetchAdd {
-        /// The word.
+        /// The place of the 8 bytes.
         word: Remote,
         /// The number to add.
         add: u64,
@@ -107,7 +107,7 @@ impl Work {
     }
 }
 
-/// A work request.
+/// A work request of the send queue, without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
     /// The caller's identifier, which no other work request in the ledger has.

@@ -25,7 +25,7 @@ const ACK_REQUEST: u32 = 1 << 31;
 /// The base transport header, without opcode and padding, which follow from the rest of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The transport.
+    /// The transport that the first bits of the opcode name.
     pub transport: Transport,
     /// Asks for a solicited event at the receiver.
     pub solicited: bool,

@@ -162,7 +162,6 @@ impl Host {
         }
     }
 
-    /// Posts a receive.
     pub(crate) fn post_receive(&mut self) {
         self.receives.push_back(RECEIVES + self.next_receive % 16 * u64::from(RECEIVE));
         self.next_receive += 1;

@@ -22,7 +22,6 @@ const LAST_REPLIES: usize = 64;
 /// Nanoseconds of each of these steps, if packets are on their way.
 const STEP: u64 = 50_000;
 
-/// A connection.
 #[derive(Debug)]
 struct Connection {
     options: Options,
