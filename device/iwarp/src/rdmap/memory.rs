@@ -28,7 +28,7 @@ pub enum Operation {
 /// A segment of a message of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inbound {
-    /// The operation.
+    /// What the message does at this end.
     pub operation: Operation,
     /// Number of octets of the message before this segment.
     pub at: u32,

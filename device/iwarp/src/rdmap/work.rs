@@ -51,7 +51,7 @@ impl Work {
     }
 }
 
-/// A work request.
+/// A message that the caller wants to send, without its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
     /// The caller's name for it, unique among the work requests that are not completed.

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 pub(crate) struct Contents {
     /// Octets of WRITEs, by their tagged offsets.
     pub(crate) written: BTreeMap<u64, u8>,
-    /// SENDs.
     pub(crate) sends: Vec<Vec<u8>>,
     /// Responses of READs, by the STags of their sinks.
     pub(crate) responses: BTreeMap<u32, Vec<u8>>,
