@@ -66,7 +66,7 @@ pub enum Then {
 pub struct Delivery<'a> {
     /// The position behind all bytes that were taken or filled before.
     pub at: StreamPos,
-    /// The bytes.
+    /// The bytes that begin at this position.
     pub bytes: &'a [u8],
     /// True if they have been acknowledged, because they were held back or arrived while others
     /// were. They cannot be refused in this case.
