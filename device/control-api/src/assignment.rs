@@ -18,7 +18,7 @@ pub struct Assignment(BTreeMap<Resource, u64>);
 /// One of these amounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// The resource.
+    /// The resource of which it is an amount.
     pub resource: Resource,
     /// The amount of the resource.
     pub value: u64,

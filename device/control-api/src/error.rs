@@ -19,7 +19,7 @@ pub enum SettingError {
     UnknownKey {
         /// A function, a port or an uplink.
         object: &'static str,
-        /// The key.
+        /// The key as the user gave it.
         key: String,
         /// Words that name the key that is nearest to it, or nothing if none is near.
         nearest: String,
@@ -31,7 +31,7 @@ pub enum SettingError {
     Twice {
         /// A function, a port or an uplink.
         object: &'static str,
-        /// The key.
+        /// The key that is there twice.
         key: String,
     },
     /// A needed key is missing.
@@ -39,7 +39,7 @@ pub enum SettingError {
     Missing {
         /// A function, a port or an uplink.
         object: &'static str,
-        /// The key.
+        /// The key that must be given.
         key: &'static str,
     },
     /// A value that is not valid.
@@ -47,9 +47,9 @@ pub enum SettingError {
     Value {
         /// A function, a port or an uplink.
         object: &'static str,
-        /// The key.
+        /// The key whose value is wrong.
         key: &'static str,
-        /// The value.
+        /// The value as the user gave it.
         value: String,
         /// The valid values.
         form: &'static str,

@@ -11,11 +11,11 @@ use crate::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
 /// Length of the longest request in bytes.
 pub const REQUEST_MAX: usize = 16 << 10;
 
-/// A request.
+/// What a client of the control socket asks the daemon to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// Adds an uplink.
+    /// Adds an uplink with these settings to the switch.
     AddUplink(UplinkConfig),
     /// Removes the uplink of this name.
     RemoveUplink(String),
@@ -27,7 +27,7 @@ pub enum Request {
     RemovePort(String),
     /// Returns the ports without a function.
     ListPorts,
-    /// Adds a function.
+    /// Adds a function, the adapter of one guest, with these settings.
     AddFunction(FunctionConfig),
     /// Removes a function.
     RemoveFunction {
@@ -82,7 +82,7 @@ pub enum Request {
 pub struct Assign {
     /// The function; none for the adapter as a whole.
     pub function: Option<String>,
-    /// The amounts.
+    /// The new amounts of the resources that change.
     pub amounts: Assignment,
     /// True if an amount may be below what is in use. Nothing more can be created then until less
     /// is in use. Otherwise such a change is refused.
@@ -116,17 +116,17 @@ impl Request {
     }
 }
 
-/// A reply.
+/// The answer of the daemon to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
     /// The request was carried out.
     Done,
-    /// The uplinks.
+    /// The settings of all uplinks.
     Uplinks(Vec<UplinkConfig>),
-    /// The ports.
+    /// The settings of all ports without a function.
     Ports(Vec<PortConfig>),
-    /// The functions.
+    /// The settings of all functions.
     Functions(Vec<FunctionConfig>),
     /// The number of the rule that was added.
     FaultAdded(u32),

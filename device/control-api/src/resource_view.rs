@@ -24,7 +24,7 @@ pub struct ResourceRow {
 /// The amounts of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amounts {
-    /// The maximum.
+    /// The amount that the function may use or, in row 0, that all functions have together.
     pub maximum: u64,
     /// The amount that the function uses or, in row 0, that is assigned to functions. None if
     /// objects do not use the resource up.

@@ -33,7 +33,7 @@ pub struct TraceView {
 pub struct TraceRecord {
     /// The time in nanoseconds since the daemon's start, of a monotonic clock.
     pub ns: u64,
-    /// The step.
+    /// What the adapter did at this time.
     #[serde(flatten)]
     pub step: TraceStep,
 }
@@ -46,7 +46,7 @@ pub enum TraceStep {
     Doorbell,
     /// A turn of the queue pair begins.
     Turn {
-        /// The worker.
+        /// The number of the worker that runs the turn.
         worker: usize,
     },
     /// A work request was read from its queue.
@@ -111,7 +111,7 @@ pub enum TraceStep {
     },
 }
 
-/// A packet.
+/// A packet that the traced queue pair has sent or received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracePacket {
     /// The packet's opcode, as rules for faults name it.

@@ -7,7 +7,7 @@ use crate::rule::{Chance, Rule, RuleId};
 /// The packets, or other things, of a QP that a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream<'a> {
-    /// The rule.
+    /// The number of the rule that looks at them.
     pub rule: RuleId,
     /// The name of the function.
     pub function: &'a str,

@@ -55,7 +55,6 @@ impl Entry {
             || self.rule.times.is_some_and(|times| self.hit >= times)
     }
 
-    /// Counts a hit.
     pub(crate) fn count_hit(&mut self, now: Nanos) {
         self.hit += 1;
         self.last = Some(now);

@@ -30,9 +30,9 @@ pub enum Opcode {
     TcpEmpty,
     /// A work request of a send queue.
     Request(sq::Opcode),
-    /// A completion.
+    /// A completion of a work request with this opcode.
     Completion(cq::Opcode),
-    /// An event.
+    /// An event of this kind in an event queue.
     Event(eq::Kind),
     /// An admin command.
     Command(admin::Opcode),

@@ -58,9 +58,9 @@ pub struct Rule {
 pub struct Filter {
     /// The name of the function.
     pub function: Option<String>,
-    /// The QP.
+    /// The number of the QP that they belong to.
     pub qp: Option<Qpn>,
-    /// The opcode.
+    /// The opcode of the packet, work request, completion, event or command.
     pub opcode: Option<Opcode>,
     /// The sequence number, which only packets of RoCE have.
     pub psn: Option<Psn>,

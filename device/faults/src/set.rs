@@ -61,7 +61,7 @@ pub struct Listed<'a> {
     pub guest: Option<&'a str>,
     /// The number of the rule, among the rules of the operator or of this guest.
     pub id: RuleId,
-    /// The rule.
+    /// The rule's action, filter and chance.
     pub rule: &'a Rule,
     /// Packets, or other things, that its filter has selected.
     pub seen: u64,

@@ -16,7 +16,7 @@ pub struct Subject<'a> {
     /// The QP. The caller decides whether it is the sending one or the receiving one; it must be
     /// the same for all packets of a connection. Without a QP it is 0.
     pub qp: Qpn,
-    /// The opcode.
+    /// The opcode, if things at this place have one.
     pub opcode: Option<Opcode>,
     /// The sequence number of a packet of RoCE.
     pub psn: Option<Psn>,

@@ -89,7 +89,6 @@ pub(super) enum Stage {
     Failed(Instant),
 }
 
-/// A transfer.
 #[derive(Debug)]
 pub(super) struct Transfer {
     /// The number among all transfers of the adapter.
