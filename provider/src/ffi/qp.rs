@@ -19,7 +19,6 @@ pub(super) struct Own {
     /// Requests of the newer interface for posting. It may hold the send queue's lock, so it is
     /// dropped first.
     pub(super) builder: Builder,
-    /// The queues.
     pub(super) queues: QueuePair,
 }
 
