@@ -56,9 +56,7 @@ pub struct Start<'a> {
 /// What a guest boots with.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
-    /// The kernel.
     pub(crate) kernel: &'a Path,
-    /// The initramfs.
     pub(crate) initramfs: &'a Path,
     /// The parameters that every kernel gets.
     pub(crate) parameters: &'a str,
