@@ -79,7 +79,6 @@ struct Id {
     channel: NonNull<ffi::rdma_event_channel>,
 }
 
-/// An event.
 struct Event {
     kind: ffi::rdma_cm_event_type,
     status: i32,

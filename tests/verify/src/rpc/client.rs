@@ -96,7 +96,6 @@ impl Drop for Connection {
     }
 }
 
-/// An agent.
 #[derive(Clone)]
 pub(crate) struct Agent {
     /// "a", "b" or another name for messages.

@@ -37,7 +37,6 @@ pub(crate) use fixture::env::Setup;
 /// The function of a case.
 type Run = dyn Fn(&Env) -> Result<()>;
 
-/// A case.
 pub(crate) struct Case {
     /// The name `group/what`, which is unique.
     pub(crate) name: String,
