@@ -9,7 +9,6 @@ use crate::files;
 /// The name of a module, starting at the crate's root. The name of the root is empty.
 pub(crate) type Name = Vec<String>;
 
-/// A module.
 pub(crate) struct Module {
     pub(crate) name: Name,
     /// Modules of the same crate that it uses by paths that begin with `crate`, `super` or `self`.
