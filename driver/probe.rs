@@ -25,7 +25,6 @@ use crate::{
     recovery::Recovery,
 };
 
-/// The driver.
 pub(crate) struct Driver;
 
 /// The driver's data of a bound device.

@@ -23,7 +23,6 @@ use super::{
 /// limit the number of objects.
 pub(crate) const LOG_SIZE: u8 = 9;
 
-/// An event queue.
 #[pin_data]
 pub(crate) struct EventQueue {
     ring: Ring,

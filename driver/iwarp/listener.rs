@@ -27,7 +27,6 @@ const PENDING_MAX: usize = 1024;
 /// The time that each connection has for its request when others wait in the kernel.
 const REQUEST_TIME: Delta = Delta::from_millis(500);
 
-/// A listener.
 #[pin_data]
 pub(super) struct Listener {
     connections: Arc<Connections>,

@@ -35,7 +35,6 @@ impl Settings {
     }
 }
 
-/// The port.
 pub(crate) struct Port {
     liveness: Arc<Liveness>,
     listeners: Arc<Listeners>,

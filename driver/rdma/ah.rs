@@ -113,11 +113,8 @@ pub(crate) struct AhValues {
     pub(crate) sgid_index: u8,
     /// Service level.
     pub(crate) sl: u8,
-    /// Hop limit.
     pub(crate) hop_limit: u8,
-    /// Traffic class.
     pub(crate) traffic_class: u8,
-    /// Flow label.
     pub(crate) flow_label: u32,
 }
 

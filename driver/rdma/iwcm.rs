@@ -67,7 +67,6 @@ pub(crate) trait IwOperations: Operations {
 pub(crate) struct Refused<S> {
     /// The identifier that the operation was called with.
     pub(crate) id: CmId<S>,
-    /// The error.
     pub(crate) error: Error,
 }
 

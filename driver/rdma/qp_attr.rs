@@ -256,9 +256,7 @@ pub(crate) struct QpValues {
     pub(crate) sq_psn: u32,
     /// The peer's queue pair.
     pub(crate) dest_qpn: u32,
-    /// Port.
     pub(crate) port: u32,
-    /// PKey index.
     pub(crate) pkey_index: u16,
     /// Ask for the event that the send queue is drained.
     pub(crate) en_sqd_async_notify: bool,

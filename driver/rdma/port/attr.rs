@@ -94,26 +94,20 @@ pub(crate) struct DeviceAttr {
 /// C: `struct ib_odp_caps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PagingCaps {
-    /// RC.
     pub(crate) rc: u32,
-    /// UC.
     pub(crate) uc: u32,
     /// Datagrams.
     pub(crate) ud: u32,
-    /// XRC.
     pub(crate) xrc: u32,
 }
 
 impl PagingCaps {
-    /// Sends.
     pub(crate) const SEND: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SEND;
     /// Receives of a queue pair's own.
     pub(crate) const RECV: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV;
     /// WRITEs.
     pub(crate) const WRITE: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_WRITE;
-    /// READs.
     pub(crate) const READ: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_READ;
-    /// Atomics.
     pub(crate) const ATOMIC: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC;
     /// Receives of a shared queue.
     pub(crate) const SRQ_RECV: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SRQ_RECV;

@@ -122,7 +122,6 @@ pub(crate) struct SpecLayout {
 }
 
 impl SpecLayout {
-    /// Ethernet.
     pub(crate) const ETHERNET: Self = Self {
         kind: bindings::ib_flow_spec_type_IB_FLOW_SPEC_ETH,
         size: size_of::<bindings::ib_flow_spec_eth>(),
@@ -143,14 +142,12 @@ impl SpecLayout {
         value: offset_of!(bindings::ib_flow_spec_ipv6, val),
         mask: offset_of!(bindings::ib_flow_spec_ipv6, mask),
     };
-    /// TCP.
     pub(crate) const TCP: Self = Self {
         kind: bindings::ib_flow_spec_type_IB_FLOW_SPEC_TCP,
         size: size_of::<bindings::ib_flow_spec_tcp_udp>(),
         value: offset_of!(bindings::ib_flow_spec_tcp_udp, val),
         mask: offset_of!(bindings::ib_flow_spec_tcp_udp, mask),
     };
-    /// UDP.
     pub(crate) const UDP: Self =
         Self { kind: bindings::ib_flow_spec_type_IB_FLOW_SPEC_UDP, ..Self::TCP };
 }

@@ -34,7 +34,6 @@ pub(crate) enum WcStatus {
 pub(crate) struct WcOpcode(u32);
 
 impl WcOpcode {
-    /// A SEND.
     pub(crate) const SEND: Self = Self(bindings::ib_wc_opcode_IB_WC_SEND);
     /// A fast registration.
     pub(crate) const REG_MR: Self = Self(bindings::ib_wc_opcode_IB_WC_REG_MR);
@@ -55,7 +54,6 @@ impl WcOpcode {
 pub(crate) struct Wc {
     /// From the work request.
     pub(crate) wr_id: u64,
-    /// The status.
     pub(crate) status: WcStatus,
     /// The operation.
     pub(crate) opcode: WcOpcode,

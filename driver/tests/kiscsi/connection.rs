@@ -67,7 +67,6 @@ struct State {
     is_logged_out: bool,
 }
 
-/// A connection.
 #[pin_data]
 pub(crate) struct Connection {
     link: Arc<Link>,

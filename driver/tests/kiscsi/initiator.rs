@@ -53,7 +53,6 @@ enum Phase {
     Over,
 }
 
-/// The initiator.
 #[pin_data]
 pub(crate) struct Initiator {
     settings: Settings,

@@ -37,7 +37,6 @@ use crate::{
 pub(crate) const COMMANDS: usize = 64;
 /// PDUs of other kinds that leave at a time, at most.
 pub(crate) const CONTROLS: usize = 16;
-/// Receives.
 const RECEIVES: usize = 256;
 /// Bytes of a receive: headers, and the sense data of a response.
 const RECEIVE_LEN: usize = 512;

@@ -34,7 +34,6 @@ pub(crate) const WITH_STATUS: u8 = 0x01;
 /// The bit of a residual count of bytes that were not moved.
 pub(crate) const UNDERFLOW: u8 = 0x02;
 
-/// A header.
 #[derive(Clone, Copy)]
 pub(crate) struct Header(pub(crate) [u8; LEN]);
 

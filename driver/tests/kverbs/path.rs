@@ -35,9 +35,7 @@ pub(crate) struct Path {
     pub(crate) sgid_index: u8,
     /// Flow label, 20 bits.
     pub(crate) flow_label: u32,
-    /// Hop limit.
     pub(crate) hop_limit: u8,
-    /// Traffic class.
     pub(crate) traffic_class: u8,
 }
 

@@ -31,7 +31,6 @@ use crate::{
 /// The driver's part of a process's device memory. The memory itself stays until this and the last
 /// mapping have gone, and no address range has its packet memory there.
 pub(crate) struct Dm {
-    /// The memory.
     pub(in crate::verbs) memory: Arc<Counted<PeerMemory>>,
     /// Bytes that the process asked for.
     pub(in crate::verbs) length: u64,
