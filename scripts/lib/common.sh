@@ -53,7 +53,7 @@ die() {
 
 # usage: prints the comment at the head of the script, and ends.
 usage() {
-	sed -n '2,/^[^#]/s/^# //p' "$0"
+	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
 	exit
 }
 

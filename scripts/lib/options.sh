@@ -2,14 +2,18 @@
 # scripts/help, and its options are read from there. Its tests compare the two.
 # shellcheck shell=bash
 
-# check_options SCRIPT ARGUMENT…: prints the help and ends if that is asked for. Ends the script if an option is unknown,
+# check_options SCRIPT ARGUMENT…: prints the help, or its first screen for -h, and ends if that is asked for. Ends the script if an option is unknown,
 # an argument belongs to none, or a value has not the form that the help names. What follows `--` is not looked at.
 check_options() {
 	local name=$1 help=$VRNIC_TOP/scripts/help/$1.txt lines line value=''
 	shift
 	while [ $# -gt 0 ] && [ "$1" != -- ]; do
 		case $1 in
-		-h | --help)
+		-h)
+			first_screen "$name" "$help"
+			exit
+			;;
+		--help)
 			cat "$help"
 			exit
 			;;
@@ -29,6 +33,14 @@ check_options() {
 		shift
 	done
 	check_value "$name" "$value"
+}
+
+# first_screen SCRIPT FILE: prints what comes before the options in a help, and their names.
+first_screen() {
+	{
+		sed '/^Arguments:$/,$d; /^Options:$/,$d' "$2"
+		printf 'Options, which scripts/%s --help explains: %s\n' "$1" "$(grep -oE '^ +--[a-z0-9-]+' "$2" | xargs)"
+	} | fold -s -w 118
 }
 
 # check_form HELP VALUE: ends the script if the value of an option has not the form that these two lines of its help name:

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`action`] | the action for forges |
 //! | [`commits`] | what `scripts/check-commits` says of messages |
+//! | [`help`] | what `--help` and `-h` print |
 //! | [`packages`] | what `scripts/package` makes, refuses and removes |
 //! | [`paths`] | what `scripts/lab` refuses: files, folders, rules |
 //! | [`prebuilt`] | the option `--prebuilt` |
@@ -16,6 +17,7 @@
 
 mod action;
 mod commits;
+mod help;
 mod packages;
 mod paths;
 mod prebuilt;
