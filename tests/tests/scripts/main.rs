@@ -274,7 +274,7 @@ fn scripts_that_build_the_same_take_turns() -> Result<()> {
 fn help_and_unknown_options_need_no_set_up() -> Result<()> {
     for name in [
         "setup", "package", "image", "deny", "run", "lab", "bench", "soak", "fuzz", "test",
-        "check", "release",
+        "check", "release", "pictures",
     ] {
         for option in ["--help", "-h"] {
             let (status, text) = script(name, &[option])?;
@@ -333,6 +333,7 @@ fn names_and_numbers_that_do_not_exist_are_refused() -> Result<()> {
     }
     refuses("release", &["--into"], "--into needs a folder")?;
     refuses("check", &["none"], "there is no crate 'none'")?;
+    refuses("pictures", &["none"], "there is no picture 'none'")?;
     refuses("setup", &["--with", "minimal"], "needs packages")?;
     refuses("setup", &["--with", "large", "fio"], "needs an image")?;
     refuses("setup", &["--apps", "--force"], "takes one option")?;

@@ -2,11 +2,13 @@
 //!
 //! Shows: tools
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use vrnic_tests::script::top;
 
-use crate::functions;
+use crate::{NO_CACHE, functions};
 
 /// Makes a clone with one commit that could be released, and changes it by shell text. Then runs
 /// the checks there. Returns what they print.
@@ -72,5 +74,15 @@ fn sums_are_those_of_all_files() -> Result<()> {
                 release_sums .; release_sums .; sha256sum --check --quiet SHA256SUMS; wc -l <SHA256SUMS";
     let said = functions(&["release"], text, folder.path())?;
     ensure!(said == "2\n", "{said}");
+    Ok(())
+}
+
+#[test]
+fn the_readme_shows_the_version() -> Result<()> {
+    let version = functions(&["release"], "release_version", Path::new(NO_CACHE))?;
+    let version = version.trim();
+    let readme = fs::read_to_string(top()?.join("README.md"))?;
+    let (name, badge) = (format!("[![version {version}]"), format!("/version-{version}-"));
+    ensure!(readme.contains(&name) && readme.contains(&badge), "README.md has not {version}");
     Ok(())
 }
