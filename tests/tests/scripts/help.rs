@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
-use vrnic_tests::script::top;
+use vrnic_tests::repository::script::top;
 
 use crate::script;
 

@@ -10,7 +10,7 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
-use vrnic_tests::script::{run, said, succeed, top};
+use vrnic_tests::repository::script::{run, said, succeed, top};
 
 use super::plain;
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use vrnic_tests::script::top;
+use vrnic_tests::repository::script::top;
 
 use crate::{NO_CACHE, functions};
 

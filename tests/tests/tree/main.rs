@@ -2,7 +2,7 @@
 //! comments, code in documentation, the files and names that documents mention, what tests say that
 //! they show, the tables of modules, cycles between modules, the modules with `unsafe`, guards that
 //! are made too early, parameters that are tuples, sizes of functions, files and folders, types of
-//! one name, doc comments that do not stand alone, and the suites of whole-system tests.
+//! one name, doc comments that do not stand alone, the commits of figures, and the suites of whole-system tests.
 //!
 //! Shows: tools
 //!
@@ -15,6 +15,7 @@
 //! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
 //! | [`cycles`] | modules that use each other |
+//! | [`figures`] | pages of figures that do not say of which commits they are |
 //! | [`guards`] | guards that are made before the code knows whether they are needed |
 //! | [`parameters`] | parameters of functions that are tuple patterns |
 //! | [`sentences`] | doc comments that begin with "It" or the like |
@@ -23,6 +24,7 @@
 //! | [`unsafety`] | modules with `unsafe`, compared with the modules that the root names |
 
 mod cycles;
+mod figures;
 mod guards;
 mod lines;
 mod listed;
@@ -87,6 +89,11 @@ fn documents_and_comments_have_no_numbers_of_other_lists() {
 #[test]
 fn what_tests_show_is_said_of_tests() {
     none_of(&shows::all().1, "tags 'Shows:' that are wrong");
+}
+
+#[test]
+fn figures_have_commits() {
+    none_of(&figures::undated(), "pages of figures without their commits");
 }
 
 #[test]
