@@ -61,18 +61,6 @@ pub enum Destination {
     Srq,
 }
 
-impl Destination {
-    /// Returns the length of the segment in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Address => crate::sq::DATAGRAM_LEN,
-            Self::Srq => crate::sq::XRC_LEN,
-        }
-    }
-}
-
 /// The properties of a QP type; [`Type::info`] has a row for each type.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeInfo {

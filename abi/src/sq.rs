@@ -59,6 +59,18 @@ pub const LOG_WQES_MAX: u32 = 15;
 /// Maximum length of a message in bytes.
 pub const MAX_MESSAGE: u32 = 1 << 30;
 
+impl Destination {
+    /// Returns the length of the segment in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Address => DATAGRAM_LEN,
+            Self::Srq => XRC_LEN,
+        }
+    }
+}
+
 /// Returns the stride in bytes for sends with this destination, `max_sge` segments and `max_inline`
 /// bytes of data, or `None` if no stride is large enough.
 #[must_use]

@@ -90,13 +90,6 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
     Ok(qp)
 }
 
-/// Returns the type of queue pairs that programs create and post to, by its number in verbs, which
-/// is that of the adapter.
-pub(super) fn qp_type(number: c::ibv_qp_type) -> Option<Type> {
-    let kind = u8::try_from(number).ok().and_then(Type::from_raw);
-    kind.filter(|kind| kind.info().sends && *kind != Type::Gsi)
-}
-
 /// Creates a queue pair, with properties that verbs cannot ask for.
 ///
 /// # Safety
@@ -106,7 +99,7 @@ pub(super) unsafe fn try_create(
     attr: &mut c::ibv_qp_init_attr,
     extras: QpExtras,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    let kind = qp_type(attr.qp_type).ok_or(Errno::OPNOTSUPP)?;
+    let kind = wr::qp_type(attr.qp_type).ok_or(Errno::OPNOTSUPP)?;
     if kind == Type::Toe && !extras.toe {
         return Err(Errno::OPNOTSUPP);
     }

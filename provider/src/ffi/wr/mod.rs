@@ -13,6 +13,7 @@ mod setters;
 use std::ffi::c_int;
 
 use rustix::io::Errno;
+use vrnic_abi::qp::Type;
 use vrnic_abi::uverbs::Features;
 use vrnic_queues::qp::QueuePair;
 
@@ -20,8 +21,14 @@ use self::opcode::offered;
 use super::bindings as c;
 use super::libibverbs::functions::layout;
 use super::requests::builder::State;
-use super::qp_create::qp_type;
 use super::{qp, status};
+
+/// Returns the type of queue pairs that programs create and post to, by its number in verbs, which
+/// is that of the adapter.
+pub(super) fn qp_type(number: c::ibv_qp_type) -> Option<Type> {
+    let kind = u8::try_from(number).ok().and_then(Type::from_raw);
+    kind.filter(|kind| kind.info().sends && *kind != Type::Gsi)
+}
 
 /// Sets up the interface of a queue pair for some operations.
 ///
