@@ -2,8 +2,6 @@
 //!
 //! Shows: views
 
-mod connections;
-
 use vrnic_abi::admin::{
     AllocMr, AllocMw, CqRecord, Doing, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyKind,
     KeyRecord, MwType, NONE, Opcode as Admin, QpRecord, SrqRecord, Status as AdminStatus, command,
@@ -21,7 +19,12 @@ use crate::world::Pair;
 
 /// Returns a page of records from `from` on, in a buffer of `len` bytes, and where the next page
 /// begins.
-fn list<T: FromBytes>(guest: &Guest, kind: Inspected, from: u32, len: u32) -> (Vec<T>, u32) {
+pub(crate) fn list<T: FromBytes>(
+    guest: &Guest,
+    kind: Inspected,
+    from: u32,
+    len: u32,
+) -> (Vec<T>, u32) {
     let buffer = guest.ram().alloc(4096);
     let params = Inspect::new(kind, from, buffer, len);
     let result = guest.command::<command::Inspect>(&params).expect("INSPECT");
@@ -30,7 +33,7 @@ fn list<T: FromBytes>(guest: &Guest, kind: Inspected, from: u32, len: u32) -> (V
 }
 
 /// Returns all records of a kind.
-fn all<T: FromBytes>(guest: &Guest, kind: Inspected) -> Vec<T> {
+pub(crate) fn all<T: FromBytes>(guest: &Guest, kind: Inspected) -> Vec<T> {
     let (records, next) = list(guest, kind, 0, INSPECT_LEN_MAX);
     assert_eq!(next, NONE);
     records

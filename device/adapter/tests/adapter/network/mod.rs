@@ -7,6 +7,7 @@
 //! | `transports` | what an iWARP adapter refuses |
 //! | `packets` | messages as packets, over cables with faults |
 //! | `connections` | the identity of connections: QP numbers, ports, PSNs |
+//! | `records` | the records of connections by INSPECT |
 //! | `streams` | messages in TCP connections, over cables with faults |
 //! | `toe` | bytes in TCP connections, over cables with faults |
 //! | `iscsi` | iSCSI PDUs in TCP connections |
@@ -22,6 +23,7 @@ pub(crate) mod pace;
 pub(crate) mod packets;
 pub(crate) mod port;
 pub(crate) mod raw;
+pub(crate) mod records;
 pub(crate) mod streams;
 pub(crate) mod toe;
 pub(crate) mod transports;

@@ -1,4 +1,6 @@
-//! The records of connections.
+//! The records of connections by INSPECT.
+//!
+//! Shows: views
 
 use vrnic_abi::admin::{Carried, ConnectionRecord, Inspected, NONE, TcpState};
 use vrnic_abi::connection::START_HEADER;
@@ -11,11 +13,11 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
-use super::{all, list};
 use crate::bus::{Endpoint, Guest};
 use crate::cable::Cable;
-use crate::streams::ends::{MS, connected, lose, pass};
-use crate::toe;
+use crate::control::inspect::{all, list};
+use crate::network::streams::ends::{MS, connected, lose, pass};
+use crate::network::toe;
 use crate::world::Pair;
 
 /// Returns the only connection of a guest.
