@@ -2,7 +2,8 @@
 //! comments, code in documentation, the files and names that documents mention, what tests say that
 //! they show, the tables of modules, cycles between modules, the modules with `unsafe`, guards that
 //! are made too early, parameters that are tuples, sizes of functions, files and folders, types of
-//! one name, doc comments that do not stand alone, the commits of figures, and the suites of whole-system tests.
+//! one name, doc comments that do not stand alone, the commits of figures, and the suites of
+//! whole-system tests.
 //!
 //! Shows: tools
 //!
