@@ -125,7 +125,7 @@ fn function_name(line: &str) -> Option<&str> {
     let (before, rest) = line.split_once("fn ")?;
     let qualifiers = before.split_whitespace().all(|word| {
         let known = ["pub", "const", "async", "unsafe", "extern"].contains(&word);
-        known || word.starts_with("pub(") || word.starts_with('"')
+        known || word.starts_with("pub(") || word.starts_with("crate::") || word.starts_with('"')
     });
     let end = rest.find(|letter| !modules::is_word(letter)).unwrap_or(rest.len());
     let name = rest.get(..end)?;
@@ -199,6 +199,8 @@ mod tests {
                     let often = |fn_of| {\n};\n";
         assert!(find_functions(text).is_empty());
         let text = "pub const unsafe extern \"C\" fn f() {\n    g();\n}\n";
+        assert_eq!(find_functions(text), [("f".to_owned(), 3)]);
+        let text = "pub(in crate::a) fn f() {\n    g();\n}\n";
         assert_eq!(find_functions(text), [("f".to_owned(), 3)]);
     }
 
