@@ -7,10 +7,9 @@
 //! | [`bindings`] | the C entities of the RDMA core, for what is not wrapped here |
 //! | [`client`], [`attached`] | a client of the core, to which devices come and go; those devices |
 //! | [`pd`] | a device that stays while it is used; protection domains |
-//! | [`memory`] | memory that a device may read and write at any time |
+//! | [`memory`] | memory that a device may read and write at any time, and regions of all memory |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
 //! | [`region`] | fast registration |
-//! | [`all_memory`], [`user_memory`] | regions of all of the machine's memory, and of a process's |
 //! | [`remote`] | the place at the peer that an operation works on |
 //! | [`request`] | a posted request and its outcome |
 //! | [`work`] | work requests as the core takes them |
@@ -32,7 +31,6 @@
 /// The start of this crate's messages.
 const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";
 
-pub mod all_memory;
 pub mod attached;
 pub mod background;
 #[path = "../../bindings/mod.rs"]
@@ -49,5 +47,4 @@ pub mod region;
 pub mod remote;
 pub mod request;
 pub mod server;
-pub mod user_memory;
 pub mod work;

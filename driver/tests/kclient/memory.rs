@@ -4,6 +4,9 @@
 //! The device may write at any time, so the contents are only touched through pointers, by volatile
 //! accesses.
 
+pub mod all_memory;
+pub mod user_memory;
+
 use core::ptr::NonNull;
 
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};

@@ -4,8 +4,8 @@
 use kernel::{prelude::*, sync::Arc};
 
 use super::{
-    all_memory::AllMemory,
     mapped::{Mapped, Part},
+    memory::all_memory::AllMemory,
     pd::Pd,
 };
 

@@ -6,7 +6,7 @@ use kernel::prelude::*;
 use crate::{
     bindings,
     check::{ends, expect},
-    kclient::{all_memory::AllMemory, remote::Remote, request::Status, work::Op},
+    kclient::{memory::all_memory::AllMemory, remote::Remote, request::Status, work::Op},
     sides::{BUFFER, HALF, INLINE, Test},
 };
 

@@ -12,7 +12,7 @@ use kernel::{
 
 use crate::{
     check::expect,
-    kclient::{background::Background, pd::Pd, user_memory::UserMemory},
+    kclient::{background::Background, memory::user_memory::UserMemory, pd::Pd},
 };
 
 /// An address that a process may have memory at.

@@ -9,8 +9,8 @@ use kernel::{
     sync::Arc,
 };
 
-use super::pd::Pd;
 use crate::bindings;
+use crate::pd::Pd;
 
 /// A region of all of the machine's memory, by the driver's own operation: its key allows what no
 /// domain's does.
@@ -37,7 +37,7 @@ impl AllMemory {
     /// # Safety
     ///
     /// With rights of peers, no peer may be given the key as long as the region exists, and no
-    /// [`Remote`](super::remote::Remote) be made of its number: the memory that such a request
+    /// [`Remote`](crate::remote::Remote) be made of its number: the memory that such a request
     /// reaches may belong to anybody, and keys can be guessed.
     pub unsafe fn new(pd: &Arc<Pd>, access: u32) -> Result<Self> {
         let device = pd.device().as_raw().as_ptr();
@@ -57,12 +57,12 @@ impl AllMemory {
     }
 
     /// Returns its domain.
-    pub(super) fn pd(&self) -> &Pd {
+    pub(crate) fn pd(&self) -> &Pd {
         &self.pd
     }
 
     /// Returns its key for peers.
-    pub(super) fn rkey(&self) -> u32 {
+    pub(crate) fn rkey(&self) -> u32 {
         self.rkey
     }
 

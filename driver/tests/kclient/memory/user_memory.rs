@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use kernel::{error::from_err_ptr, prelude::*, sync::Arc};
 
-use super::pd::Pd;
 use crate::bindings;
+use crate::pd::Pd;
 
 /// A region of memory of the calling process, for use only by the device.
 ///
