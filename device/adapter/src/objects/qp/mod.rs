@@ -15,6 +15,7 @@
 //! | [`open_reads`] | READs that take more than a turn, and the work requests behind them |
 //! | [`outstanding`] | work requests that were taken off a send queue and are not completed |
 //! | [`posted_reads`] | READs that were posted together |
+//! | `send_ring` | the memory of a send queue |
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
 //! | `held`, `window` | frames that wait for earlier ones; bytes that become visible in another order |
 //! | `late`, `reading` | answers that wait until their bytes are written; bytes of READs that become visible in another order |
@@ -35,6 +36,7 @@ pub mod posted_reads;
 pub(crate) mod reading;
 pub mod remote;
 mod route;
+mod send_ring;
 pub mod tcp;
 pub mod transitions;
 pub(crate) mod window;
@@ -58,9 +60,9 @@ pub use self::path::Path;
 pub(crate) use self::path::break_promise;
 pub use self::peer::{Peer, WeakPeer};
 pub use self::route::Route;
+pub use self::send_ring::SendRing;
 use crate::domain::{Domain, User};
 use crate::host::Host;
-use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
 use crate::memory::tpt::Tpt;
 use crate::objects::core::Core;
@@ -71,48 +73,6 @@ use crate::objects::id_table::IdTable;
 use crate::objects::network::frame_key::Target;
 use crate::objects::srq::Srq;
 use crate::requests::command_tag::Tags;
-
-/// The memory of a send queue.
-#[derive(Debug)]
-pub enum SendRing {
-    /// The queue is in guest memory, and its entries are posted by a producer index.
-    Guest(Ring),
-    /// The queue is in BAR2, and its entries are posted by their stamps.
-    Device(DeviceRing),
-    /// The QP has no send queue.
-    None,
-}
-
-impl SendRing {
-    /// Returns the number of its entries.
-    #[must_use]
-    pub fn size(&self) -> u32 {
-        match self {
-            Self::Guest(ring) => ring.size(),
-            Self::Device(ring) => ring.size(),
-            Self::None => 0,
-        }
-    }
-
-    /// Returns the number of bytes from one entry to the next, or zero without a queue.
-    #[must_use]
-    pub fn stride(&self) -> usize {
-        match self {
-            Self::Guest(ring) => ring.stride(),
-            Self::Device(ring) => ring.stride(),
-            Self::None => 0,
-        }
-    }
-
-    /// Returns the ring in BAR2, if the queue has one.
-    #[must_use]
-    pub fn device(&self) -> Option<DeviceRing> {
-        match self {
-            Self::Device(ring) => Some(*ring),
-            Self::Guest(_) | Self::None => None,
-        }
-    }
-}
 
 /// A queue pair.
 #[derive(Debug)]
