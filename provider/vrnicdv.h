@@ -274,144 +274,18 @@ struct vrnicdv_reservation {
 	struct ibv_qp *qp;
 };
 
-static inline struct ibv_qp *vrnicdv_reserve_qp(struct vrnicdv_reservation *r, struct ibv_cq *cq)
-{
-	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-	struct ibv_qp_init_attr attr;
-	struct ibv_qp_attr init;
-	struct ibv_qp *qp;
-
-	memset(&attr, 0, sizeof(attr));
-	attr.send_cq = attr.recv_cq = cq;
-	attr.cap = r->cap;
-	attr.qp_type = IBV_QPT_RC;
-	memset(&init, 0, sizeof(init));
-	init.qp_state = IBV_QPS_INIT;
-	init.port_num = 1;
-	init.qp_access_flags = r->access;
-	qp = ibv_create_qp(r->pd, &attr);
-	if (qp && ibv_modify_qp(qp, &init, mask)) {
-		ibv_destroy_qp(qp);
-		return NULL;
-	}
-	if (qp)
-		r->cap = attr.cap;
-	return qp;
-}
-
-/* Makes room in the shared completion queue of a reservation for the entries of its queues. Returns whether it did. */
-static inline bool vrnicdv_grow_cq(struct vrnicdv_reservation *r, uint32_t entries, uint32_t most)
-{
-	uint64_t all = (r->entries ? *r->entries : (uint64_t)r->cq->cqe) + entries;
-
-	if (all > most || (all > (uint64_t)r->cq->cqe && ibv_resize_cq(r->cq, (int)all)))
-		return false;
-	if (r->entries)
-		*r->entries = (uint32_t)all;
-	return true;
-}
-
-/* Makes the queue pair of a reservation, with its completion queue. Returns why there is none. */
-static inline uint32_t vrnicdv_reserve_queues(struct vrnicdv_reservation *r, const struct ibv_device_attr *limits)
-{
-	uint32_t entries = r->cap.max_send_wr + r->cap.max_recv_wr;
-	struct ibv_cq *shared = r->cq;
-
-	if (shared) {
-		/* The queue pair comes first: without it the completion queue need not grow. */
-		r->qp = vrnicdv_reserve_qp(r, shared);
-		if (!r->qp)
-			return VRNICDV_NO_QP;
-		entries = r->cap.max_send_wr + r->cap.max_recv_wr;
-		if (vrnicdv_grow_cq(r, entries, (uint32_t)limits->max_cqe))
-			return VRNICDV_RESERVED;
-		ibv_destroy_qp(r->qp);
-		r->qp = NULL;
-	}
-	if (entries > (uint32_t)limits->max_cqe) {
-		r->would_do = (uint32_t)limits->max_cqe;
-		return VRNICDV_CQ_TOO_LARGE;
-	}
-	r->cq = ibv_create_cq(r->stream->context, (int)entries, NULL, r->channel, 0);
-	r->new_cq = r->cq != NULL;
-	if (r->new_cq && !ibv_req_notify_cq(r->cq, 0))
-		r->qp = vrnicdv_reserve_qp(r, r->cq);
-	if (r->qp)
-		return VRNICDV_RESERVED;
-	if (r->new_cq)
-		ibv_destroy_cq(r->cq);
-	r->cq = shared;
-	r->new_cq = false;
-	return VRNICDV_NO_QP;
-}
-
 /*
  * Reserves what a connection needs for RDMA, before anything changes for the connection. Waits for the
  * driver, but never for the peer. Returns 0, or sets r->reason and returns an errno; then nothing is left.
  */
-static inline int vrnicdv_reserve_rdma(struct vrnicdv_reservation *r)
-{
-	struct ibv_device_attr limits;
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-
-	r->qp = NULL;
-	r->new_pd = r->new_cq = false;
-	r->would_do = 0;
-	r->reason = VRNICDV_NO_RNIC;
-	if (!vrnicdv_is_supported(r->stream->context->device) || r->stream->qp_type != IBV_QPT_DRIVER ||
-	    ibv_query_device(r->stream->context, &limits))
-		return EOPNOTSUPP;
-	r->reason = VRNICDV_NO_CONNECTION;
-	if (ibv_query_qp(r->stream, &attr, IBV_QP_STATE, &init) || attr.qp_state == IBV_QPS_ERR)
-		return ENOTCONN;
-	if (r->ird > (uint32_t)limits.max_qp_rd_atom) {
-		r->reason = VRNICDV_IRD_TOO_LARGE;
-		r->would_do = (uint32_t)limits.max_qp_rd_atom;
-		return EINVAL;
-	}
-	if (r->ord > (uint32_t)limits.max_qp_init_rd_atom) {
-		r->reason = VRNICDV_ORD_TOO_LARGE;
-		r->would_do = (uint32_t)limits.max_qp_init_rd_atom;
-		return EINVAL;
-	}
-	if (!r->pd) {
-		r->reason = VRNICDV_NO_PD;
-		r->pd = ibv_alloc_pd(r->stream->context);
-		if (!r->pd)
-			return ENOMEM;
-		r->new_pd = true;
-	}
-	r->reason = vrnicdv_reserve_queues(r, &limits);
-	if (r->reason == VRNICDV_RESERVED)
-		return 0;
-	if (r->new_pd) {
-		ibv_dealloc_pd(r->pd);
-		r->pd = NULL;
-		r->new_pd = false;
-	}
-	return r->reason == VRNICDV_CQ_TOO_LARGE ? EINVAL : ENOMEM;
-}
+int vrnicdv_reserve_rdma(struct vrnicdv_reservation *r);
 
 /*
  * Destroys the queue pair of a reservation. With r->entries a shared completion queue gets the size that its other
  * queues need, unless more completions wait in it; the next reservation or release then tries again. Returns 0 or
  * an errno; then nothing has changed.
  */
-static inline int vrnicdv_release_rdma(struct vrnicdv_reservation *r)
-{
-	int error = ibv_destroy_qp(r->qp);
-
-	if (error)
-		return error;
-	r->qp = NULL;
-	if (r->entries && !r->new_cq) {
-		*r->entries -= r->cap.max_send_wr + r->cap.max_recv_wr;
-		/* A queue that stays larger serves as well. */
-		(void)ibv_resize_cq(r->cq, *r->entries ? (int)*r->entries : 1);
-	}
-	return 0;
-}
+int vrnicdv_release_rdma(struct vrnicdv_reservation *r);
 
 enum vrnicdv_cq_flags {
 	/*

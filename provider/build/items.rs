@@ -7,7 +7,8 @@ pub(crate) const FUNCTIONS: &str = "_verbs_init_and_alloc_context|\
     alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|advise_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|modify_qp_ex|\
     destroy_qp|create_qp_ex|open_qp|create_srq|create_srq_ex|modify_srq|query_srq|destroy_srq|\
     open_xrcd|close_xrcd|alloc_dm|free_dm|reg_dm_mr|query_mr|attach_mcast|detach_mcast|create_flow|destroy_flow|\
-    create_wq|modify_wq|destroy_wq|create_rwq_ind_table|destroy_rwq_ind_table|create_qp_ex2)";
+    create_wq|modify_wq|destroy_wq|create_rwq_ind_table|destroy_rwq_ind_table|create_qp_ex2)|\
+    ibv_(query_device|alloc_pd|dealloc_pd|create_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|destroy_qp)";
 /// The types that the plugin uses, in addition to the arguments of those functions.
 pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|xrcd|qp|mr|dm)|\
     ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr|srq_attr|srq_init_attr)|\
@@ -19,7 +20,7 @@ pub(crate) const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device
     ibv_(qp_create_(send_ops_)?flags|data_buf|parent_domain_init_attr_mask)|\
     ibv_(wq_(type|init_attr_mask|attr_mask|state)|rx_hash_function_flags)|\
     ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|cq_state|tag_form|mem_flags)|\
-    vrnicdv_(rdma_attr|rdma_flags|connection|connection_status|connection_events)|\
+    vrnicdv_(reservation|reservation_reason|rdma_attr|rdma_flags|connection|connection_status|connection_events)|\
     vrnicdv_(range|range_state|transfer|transfer_flags|await|keys)|\
     vrnicdv_(area|doorbell|ring|qp_layout|cq_layout|queues|words|place|header|opcode|wqe_flags|wqe|sge|recv_wqe|cqe)|\
     ib_uverbs_(ioctl_hdr|attr)|uverbs_(default_objects|methods_device|attrs_query_context_attr_ids)";

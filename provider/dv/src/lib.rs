@@ -10,13 +10,16 @@
 //! | --- | --- |
 //! | [`connection`] | the states of TCP connections, and their ends |
 //! | [`handover`] | queues for another poster |
+//! | [`reserve`] | what a connection needs before it carries RDMA messages |
 //! | [`stream`] | queue pairs of TCP streams |
 //! | [`transfer`] | direct transfers: address ranges and marks |
 //!
-//! `unsafe` is confined to `crate`, [`connection`], [`handover`], [`stream`] and [`transfer`].
+//! `unsafe` is confined to `crate`, [`connection`], [`handover`], [`reserve`], [`stream`]
+//! and [`transfer`].
 
 pub mod connection;
 pub mod handover;
+pub mod reserve;
 pub mod stream;
 pub mod transfer;
 

@@ -6,6 +6,7 @@
 //! | `range` | address ranges of direct transfers |
 //! | `awaits` | AWAIT and marks |
 //! | `stream` | TCP streams |
+//! | `reserve` | reservations of what a connection needs for RDMA |
 //! | `connection` | the states of TCP connections |
 //! | `handover` | direct verbs of queues that another poster uses |
 
@@ -13,6 +14,7 @@ mod awaits;
 mod connection;
 mod handover;
 mod range;
+mod reserve;
 mod stream;
 
 use std::ffi::{c_int, c_void};
