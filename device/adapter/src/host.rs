@@ -241,6 +241,10 @@ pub trait GuestMemory {
     where
         Self: 'a;
 
+    /// Number of bytes of a message that are moved at once if memory is slow, such as memory that
+    /// has never been used and that the kernel allocates page by page.
+    const SLOW_PIECE: u64 = 16 << 10;
+
     /// Holds guest memory, for a thread in `lane`. The caller releases it after a bounded time,
     /// because the VMM may wait for that. One thread may hold several memories.
     fn hold(&self, lane: Lane) -> Self::Held<'_>;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use vrnic_packet::Nanos;
 
-use crate::host::{Clock, Lane};
+use crate::host::{Clock, GuestMemory, Lane};
 
 /// The time in nanoseconds of its worker that an adapter may take in one poll while no other waits.
 pub const SLICE_NS: u64 = 50_000;
@@ -29,10 +29,9 @@ const MIN_CLOCK_INTERVAL_NS: u64 = CLOCK_INTERVAL_NS / 32;
 const FIRST_CLOCK_INTERVAL_NS: u64 = CLOCK_INTERVAL_NS / 8;
 /// Number of bytes of a message that are moved at once.
 const PIECE: u64 = 128 << 10;
-/// The same if memory is slow, such as memory that has never been used and that the kernel
-/// allocates page by page.
-const SLOW_PIECE: u64 = 16 << 10;
-/// The same two in a short slice.
+/// Number of bytes of a long copy, after which the clock is read while memory may be slow.
+const LONG_COPY: u64 = 16 << 10;
+/// [`PIECE`], and [`GuestMemory::SLOW_PIECE`], in a short slice.
 const SHORT_PIECE: u64 = 32 << 10;
 const SHORT_SLOW_PIECE: u64 = 4 << 10;
 /// The part of a short slice that is in any case for frames that have arrived.
@@ -234,28 +233,11 @@ impl<'a, H: Clock> Slice<'a, H> {
         self.length < SLICE_NS
     }
 
-    /// Returns how many of the `left` bytes of a message to move before they are charged. A page
-    /// that has never been used takes a hundred times as long as others, so a long message begins
-    /// with a short piece, whose duration is measured.
-    #[inline]
-    #[must_use]
-    pub fn piece(&self, left: u64) -> u64 {
-        if left > SLOW_PIECE && self.last_read.get().is_none() {
-            let _first = self.read_clock();
-        }
-        left.min(match (self.slow.get(), self.is_short()) {
-            (false, false) => PIECE,
-            (false, true) => SHORT_PIECE,
-            (true, false) => SLOW_PIECE,
-            (true, true) => SHORT_SLOW_PIECE,
-        })
-    }
-
     /// Charges a copy of this many bytes. The clock is read after each long one while memory may be
     /// slow.
     #[inline]
     pub fn charge_copy(&self, bytes: u64) {
-        let long = if self.is_short() { SHORT_SLOW_PIECE } else { SLOW_PIECE };
+        let long = if self.is_short() { SHORT_SLOW_PIECE } else { LONG_COPY };
         if bytes < long {
             return self.charge(bytes / 16);
         }
@@ -309,6 +291,25 @@ impl<'a, H: Clock> Slice<'a, H> {
         };
         self.over.set(now >= self.end.get());
         slow
+    }
+}
+
+impl<H: Clock + GuestMemory> Slice<'_, H> {
+    /// Returns how many of the `left` bytes of a message to move before they are charged. A page
+    /// that has never been used takes a hundred times as long as others, so a long message begins
+    /// with a short piece, whose duration is measured.
+    #[inline]
+    #[must_use]
+    pub fn piece(&self, left: u64) -> u64 {
+        if left > H::SLOW_PIECE && self.last_read.get().is_none() {
+            let _first = self.read_clock();
+        }
+        left.min(match (self.slow.get(), self.is_short()) {
+            (false, false) => PIECE,
+            (false, true) => SHORT_PIECE,
+            (true, false) => H::SLOW_PIECE,
+            (true, true) => SHORT_SLOW_PIECE,
+        })
     }
 }
 
