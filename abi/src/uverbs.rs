@@ -142,9 +142,16 @@ pub struct ContextResp {
     pub max_cqe: U32,
     /// [`Features`].
     pub features: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// Below a supervisor (docs/exec.md), the first of the offsets at which the process maps the
+    /// memory of rings from the command file, in pages of 4 KiB; [`NEXT_RING`] has the next one.
+    /// The file is then memory that the process shares with the adapter. So is the kick page: the
+    /// adapter waits for a change of the first word (`futex(2)`). Zero otherwise.
+    pub rings: U32,
 }
+
+/// Offset in the kick page of the 64-bit word with the mmap offset of the next ring, below a
+/// supervisor. A process takes a range by adding the length of the range, a multiple of 4 KiB.
+pub const NEXT_RING: u32 = 64;
 
 /// Response to ALLOC_PD.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

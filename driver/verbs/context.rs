@@ -104,7 +104,7 @@ fn answer(
         max_inline: caps.max_inline,
         max_cqe: caps.max_cqe,
         features: features.bits().into(),
-        ..ContextResp::default()
+        rings: 0.into(),
     };
     udata.respond(&answer)?;
     Ok(answer)

@@ -22,7 +22,7 @@ use crate::heap::Shared;
 use crate::mapping::Word32;
 
 pub(crate) use self::uar::Life;
-pub use self::uar::{Uar, UarTable};
+pub use self::uar::{Kick, Uar, UarTable};
 
 /// The bell of a slot.
 #[derive(Debug)]
@@ -191,6 +191,11 @@ impl CqDoorbell {
     /// Returns the place of its bell, for another consumer.
     pub(crate) fn bell(&self) -> BellPlace {
         self.bell.place()
+    }
+
+    /// Returns whether the adapter is a process of this system, which needs a processor, too.
+    pub(crate) fn is_of_process(&self) -> bool {
+        self.bell.uar.is_process()
     }
 
     /// Returns the offset in the UAR of the consumer index, which the arm request follows.

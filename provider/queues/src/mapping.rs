@@ -6,15 +6,17 @@
 //! atomics (or, for registers, volatile stores); no reference to plain data in it exists.
 
 use std::ops::Deref;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use crate::allocator::Piece;
+use vrnic_abi::uverbs::NEXT_RING;
+
+use crate::allocator::{PAGE, Piece};
 use crate::heap::Shared;
 
 /// The place of a mapping, for others that map the same memory.
@@ -185,6 +187,37 @@ impl Mapping {
         let at = self.at(offset, 4)?;
         // SAFETY: aligned and inside the area, as `at` has checked.
         Some(unsafe { at.cast::<u32>().as_ptr().read_volatile() })
+    }
+}
+
+/// The command file of a context, if it is memory that the process shares with the adapter.
+#[derive(Clone, Debug)]
+pub struct RingFile {
+    fd: RawFd,
+    /// The offset of the next ring. Other processes with the same file take theirs here, too.
+    next: Word64,
+}
+
+impl RingFile {
+    /// Returns the file, with this kick page; `None` if the page is too short.
+    ///
+    /// # Safety
+    /// The file must stay open as long as the result and its clones are used.
+    #[must_use]
+    pub unsafe fn new(fd: RawFd, kick: &Shared<Mapping>) -> Option<Self> {
+        Some(Self { fd, next: Word64::new(kick, NEXT_RING)? })
+    }
+
+    /// Maps memory of at least `len` bytes that no other ring has, and that is zero. The adapter
+    /// frees it when it destroys the ring.
+    pub(crate) fn map(&self, len: usize) -> Result<Mapping, Errno> {
+        let len = len.checked_next_multiple_of(PAGE).filter(|len| *len > 0).ok_or(Errno::INVAL)?;
+        let at = self.next.fetch_add(len as u64, Ordering::Relaxed);
+        // SAFETY: the creator of this value has promised that the file is open.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let mapping = Mapping::device(fd, at, len)?;
+        mapping.keep_from_children()?;
+        Ok(mapping)
     }
 }
 
@@ -393,6 +426,27 @@ pub(crate) mod tests {
         mapping.word32(4).expect("inside").store(7, Relaxed);
         assert_eq!(other.word32(4).expect("inside").load(Relaxed), 7);
         assert_eq!(Mapping::anonymous(4096).expect("memory").area().offset, 0);
+    }
+
+    #[test]
+    fn rings_in_a_file_have_different_places_for_all_that_share_it() {
+        let file = memfd_create("area", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&file, 16 * 4096).expect("memory");
+        let kick = Shared::new(Mapping::device(file.as_fd(), 0, 4096).expect("mapped"));
+        let kick = kick.expect("memory");
+        kick.word64(NEXT_RING).expect("inside").store(4096, Ordering::Relaxed);
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        // SAFETY: the file stays open to the end of the test.
+        let [first, second] = [(); 2].map(|()| unsafe { RingFile::new(fd, &kick) });
+        let (first, second) = (first.expect("a word"), second.expect("a word"));
+        let rings =
+            [first.map(100), second.map(8192), first.map(1)].map(|ring| ring.expect("room"));
+        let places = rings.each_ref().map(|ring| (ring.area().offset, ring.len()));
+        assert_eq!(places, [(4096, 4096), (8192, 8192), (16384, 4096)]);
+        rings[1].word32(4096).expect("inside").store(7, Ordering::Relaxed);
+        let theirs = Mapping::device(file.as_fd(), 8192, 8192).expect("mapped");
+        assert_eq!(theirs.word32(4096).expect("inside").load(Ordering::Relaxed), 7);
+        assert!(first.map(0).is_err());
     }
 
     #[test]

@@ -1,30 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where the memory of rings comes from: new pages of the kernel, or a program's allocator.
+//! Where the memory of rings comes from: new pages of the kernel, the command file, or a program's
+//! allocator.
 
 use rustix::io::Errno;
 
 use crate::allocator::{Allocator, Piece, Resource};
 use crate::heap::Shared;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, RingFile};
 
 /// The source of the memory of an object's rings.
 #[derive(Clone, Debug)]
 pub struct Source {
     allocator: Option<Shared<Allocator>>,
     resource: Resource,
+    file: Option<RingFile>,
 }
 
 impl Source {
     /// Creates a source that takes memory from the allocator, or new pages if there is none.
     #[must_use]
     pub fn new(allocator: Option<Shared<Allocator>>, resource: Resource) -> Self {
-        Self { allocator, resource }
+        Self { allocator, resource, file: None }
     }
 
     /// Creates a source of new pages.
     #[must_use]
     pub fn pages(resource: Resource) -> Self {
-        Self { allocator: None, resource }
+        Self::new(None, resource)
+    }
+
+    /// Returns the source with pages of a file instead of new ones, if there is a file.
+    #[must_use]
+    pub fn of_file(self, file: Option<RingFile>) -> Self {
+        Self { file, ..self }
     }
 
     /// Returns zeroed memory of at least `len` bytes that a forked child does not inherit.
@@ -32,11 +40,14 @@ impl Source {
     /// # Errors
     /// `ENOMEM`; `EINVAL` if `len` is zero or the program's allocator disregards the alignment.
     pub fn map(&self, len: usize) -> Result<Mapping, Errno> {
-        let Some(allocator) = &self.allocator else { return Mapping::anonymous(len) };
-        match Piece::allocate(allocator, len, self.resource)? {
-            Some(piece) => Ok(Mapping::of(piece)),
-            None => Mapping::anonymous(len),
+        if let Some(allocator) = &self.allocator
+            && let Some(piece) = Piece::allocate(allocator, len, self.resource)?
+        {
+            return Ok(Mapping::of(piece));
         }
+        // Without a place in the file, the ring is slower, but works.
+        let shared = self.file.as_ref().and_then(|file| file.map(len).ok());
+        shared.map_or_else(|| Mapping::anonymous(len), Ok)
     }
 }
 

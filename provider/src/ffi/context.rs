@@ -12,10 +12,10 @@ use vrnic_abi as abi;
 use vrnic_abi::UarIndex;
 use vrnic_abi::uverbs::Features;
 use vrnic_queues::clock::Clock;
-use vrnic_queues::doorbell::{Uar, UarTable};
+use vrnic_queues::doorbell::{Kick, Uar, UarTable};
 use vrnic_queues::heap::{Shared, boxed};
 use vrnic_queues::layout::Limits;
-use vrnic_queues::mapping::Mapping;
+use vrnic_queues::mapping::{Mapping, RingFile};
 use vrnic_queues::policy::{SqPolicy, VectorPolicy};
 
 use super::bindings as c;
@@ -40,6 +40,8 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     /// The limits of the adapter.
     pub(super) limits: Limits,
+    /// The command file, if the adapter shares its memory.
+    pub(super) ring_file: Option<RingFile>,
     /// The features of the kernel module.
     features: Features,
     /// Selects the memory of send queues.
@@ -68,7 +70,11 @@ impl Context {
         };
         let kick = response.kick_mmap.get();
         let kick = Shared::new(map(fd, kick, abi::regs::KICK_LEN)?)?;
-        let uars = UarTable::new(kick.clone());
+        let shares = response.rings.get() != 0;
+        // SAFETY: the command file stays open as long as the context, which outlives its objects.
+        let ring_file = shares.then(|| unsafe { RingFile::new(fd, &kick) }).flatten();
+        let bell = if shares { Kick::memory(kick.clone()) } else { kick.clone().into() };
+        let uars = UarTable::new(bell);
         let first =
             uars.get(response.uar, || map(fd, response.uar_mmap.get(), abi::uar::UAR_LEN))?;
         Ok(Self {
@@ -76,6 +82,7 @@ impl Context {
             uars,
             clock: Clock::new(kick, &first),
             limits: Limits::from(response),
+            ring_file,
             sq_policy: policy(SQ_VARIABLE, "guest, device, auto"),
             vector_policy,
             features,

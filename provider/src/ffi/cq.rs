@@ -119,7 +119,7 @@ pub(super) unsafe fn create_from(
         _ => ptr::null_mut(),
     };
     // SAFETY: the caller passes attributes whose domain is live.
-    let source = unsafe { pd::source(domain, Resource::Cq) };
+    let source = unsafe { pd::source(context, domain, Resource::Cq) };
     let ring = CqRing::allocate(entries, &context.limits, &source)?.holding(extras.holding);
     let vector = match *init {
         CqInit::Plain { vector, .. } => u32::try_from(vector).map_err(|_| Errno::INVAL)?,

@@ -15,6 +15,7 @@ use vrnic_queues::lock::Sharing;
 use vrnic_queues::source::Source;
 
 use super::bindings as c;
+use super::context::Context;
 use super::object::Object;
 use super::{check, commands, pointer, status};
 
@@ -183,16 +184,17 @@ unsafe fn allocator(
     Shared::new(unsafe { Allocator::new(functions) }).map(Some)
 }
 
-/// Returns the source of the memory of an object in a domain.
+/// Returns the source of the memory of an object in a domain of a context.
 ///
 /// # Safety
 /// `pd` must be null or live.
-pub(super) unsafe fn source(pd: *mut c::ibv_pd, resource: Resource) -> Source {
+pub(super) unsafe fn source(context: &Context, pd: *mut c::ibv_pd, resource: Resource) -> Source {
     // SAFETY: the caller passes null or a live protection domain.
-    match unsafe { Pd::own(pd) } {
+    let source = match unsafe { Pd::own(pd) } {
         Some(Domain::Parent { allocator, .. }) => Source::new(allocator.clone(), resource),
         _ => Source::pages(resource),
-    }
+    };
+    source.of_file(context.ring_file.clone())
 }
 
 /// Returns how many threads may use the objects of a domain at a time.

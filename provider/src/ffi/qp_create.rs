@@ -155,7 +155,7 @@ unsafe fn create_with(
     layout: QpLayout,
 ) -> Result<*mut c::ibv_qp, Errno> {
     // SAFETY: the caller passes a live protection domain.
-    let rings = QpRings::allocate(layout, &unsafe { pd::source(pd, Resource::Qp) })?;
+    let rings = QpRings::allocate(layout, &unsafe { pd::source(context, pd, Resource::Qp) })?;
     let qp = Qp::begin()?;
     let base: *mut c::ibv_qp = qp.base().cast();
     // SAFETY: the objects are live, `qp` is ours.

@@ -50,7 +50,7 @@ unsafe fn try_create(
     // SAFETY: the caller passes a live protection domain of this plugin, whose context is live too.
     let context = unsafe { Context::of((*pd).context) }?;
     // SAFETY: the caller passes a live protection domain.
-    let source = unsafe { pd::source(pd, Resource::Srq) };
+    let source = unsafe { pd::source(context, pd, Resource::Srq) };
     let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &context.limits, &source)?;
     let srq = Srq::begin()?;
     let base: *mut c::ibv_srq = srq.base().cast();
@@ -99,7 +99,7 @@ unsafe fn try_create_ex(
     let (own, cq) = unsafe { (Context::of(context), cq::own(attr.cq)) };
     let (own, cq) = (own?, cq.ok_or(Errno::INVAL)?);
     // SAFETY: the caller passes attributes whose protection domain is null or live.
-    let source = unsafe { pd::source(attr.pd, Resource::Srq) };
+    let source = unsafe { pd::source(own, attr.pd, Resource::Srq) };
     let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &own.limits, &source)?;
     let srq = Srq::begin()?;
     // SAFETY: the objects are live, `srq` is ours.
@@ -171,9 +171,10 @@ unsafe fn try_modify(
         });
     }
     // SAFETY: the caller passes a live queue of this plugin, and so its domain is live, too.
-    let (queue, context, source) =
-        unsafe { (own(srq), Context::of((*srq).context), pd::source((*srq).pd, Resource::Srq)) };
+    let (queue, context, domain) = unsafe { (own(srq), Context::of((*srq).context), (*srq).pd) };
     let (queue, context) = (queue.ok_or(Errno::INVAL)?, context?);
+    // SAFETY: the domain is live, as said above.
+    let source = unsafe { pd::source(context, domain, Resource::Srq) };
     let ring = SrqRing::allocate(attr.max_wr, queue.max_sge(), &context.limits, &source)?;
     let resizes = c::IBV_SRQ_MAX_WR.cast_signed();
     // SAFETY: the queue is live.

@@ -88,7 +88,7 @@ unsafe fn try_create(
     };
     let layout = QpLayout::new(&cap, &own.limits, SqPolicy::Guest, EXTRAS)?;
     // SAFETY: the caller passes attributes whose protection domain is null or live.
-    let rings = QpRings::allocate(layout, &unsafe { pd::source(attr.pd, Resource::Wq) })?;
+    let rings = QpRings::allocate(layout, &unsafe { pd::source(own, attr.pd, Resource::Wq) })?;
     // SAFETY: the caller passes attributes whose completion queue is null or live.
     let cq = unsafe { cq::own(attr.cq) }.ok_or(Errno::INVAL)?;
     let wq = Wq::begin()?;

@@ -15,6 +15,7 @@ use abi::cq::waiting;
 
 use super::changes::Changes;
 use super::feeders::{Feeders, NO_QPN, feeder};
+use super::patience::Patience;
 use crate::completion::{Completion, QPN_WORD, SRQN_WORD, STAMP_WORD, WORDS};
 use crate::doorbell::Life;
 use crate::ring::Ring;
@@ -27,12 +28,13 @@ pub(super) struct Consumer {
     /// The index of the next entry.
     pub(super) next: u32,
     pub(super) feeders: Feeders,
+    pub(super) patience: Patience,
 }
 
 impl Consumer {
     /// Returns the consumer of an empty ring.
-    pub(super) fn new(ring: Ring, life: Life) -> Self {
-        Self { ring, life, next: 0, feeders: Feeders::default() }
+    pub(super) fn new(ring: Ring, life: Life, patience: Patience) -> Self {
+        Self { ring, life, next: 0, feeders: Feeders::default(), patience }
     }
 
     /// Takes the next completion of a QP that feeds the queue.

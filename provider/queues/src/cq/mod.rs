@@ -8,12 +8,14 @@
 //! | `consumer` | the consuming side of the ring |
 //! | `credits` | the credits that completions give back |
 //! | `feeders` | the queue pairs that feed a queue |
+//! | `patience` | how long a program polls in vain |
 //! | `resize` | changing the size of a queue |
 
 mod changes;
 mod consumer;
 mod credits;
 mod feeders;
+mod patience;
 mod resize;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -33,6 +35,7 @@ use self::changes::Changes;
 use self::consumer::{Consumer, is_behind, written};
 pub use self::credits::{Credits, Halves, SharedCredits};
 use self::feeders::SHARED;
+use self::patience::{Patience, give_way};
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
 use crate::handover::{CqHandover, RingPlace};
@@ -90,7 +93,8 @@ impl CompletionQueue {
     ) -> Result<Self, Errno> {
         let door = CqDoorbell::new(uar, response.slot)?.holding(ring.holding.is_some());
         let ring = Ring::new(ring.memory, ring.shape)?;
-        let consumer = Consumer::new(ring.clone(), door.life.clone());
+        let patience = Patience::of(&door);
+        let consumer = Consumer::new(ring.clone(), door.life.clone(), patience);
         let arming = Arming { ring, request: ArmRequest::default() };
         Ok(Self {
             consumer: SpinLock::shared_by(sharing, consumer),
@@ -118,6 +122,11 @@ impl CompletionQueue {
         }
         if consumer.next != before {
             self.door.free(consumer.next);
+        }
+        let yields = taken == 0 && consumer.patience.is_over();
+        drop(consumer);
+        if yields {
+            give_way();
         }
         taken
     }
@@ -175,6 +184,11 @@ impl CompletionQueue {
         let Some(completion) = consumer.poll(&self.changes) else {
             if consumer.next != first {
                 self.door.free(consumer.next);
+            }
+            let yields = consumer.patience.is_over();
+            drop(consumer);
+            if yields {
+                give_way();
             }
             return None;
         };

@@ -4,6 +4,7 @@
 //! Shows: queues: doorbells of programs
 
 use abi::uar::{SLOT_END, SLOT_FIRST, UAR_LEN};
+use rustix::thread::futex;
 
 use super::*;
 use crate::mapping::Mapping;
@@ -16,7 +17,8 @@ fn page() -> Shared<Mapping> {
 /// Returns a UAR in plain memory, as the adapter would see it.
 pub(crate) fn uar(index: u32) -> Shared<Uar> {
     let memory = Mapping::anonymous(UAR_LEN as usize).expect("mmap");
-    Shared::new(Uar::new(index.into(), memory, None, page()).expect("valid")).expect("memory")
+    Shared::new(Uar::new(index.into(), memory, None, page().into()).expect("valid"))
+        .expect("memory")
 }
 
 /// Returns the memory of a UAR.
@@ -128,7 +130,7 @@ fn freeing_entries_rings_while_the_adapter_holds_others_back() {
 fn a_sleeping_adapter_is_kicked_and_a_waking_one_is_not() {
     let uar = uar(7);
     let door = QpDoorbell::new(uar.clone(), 1023.into()).expect("valid");
-    let kicked = || Word32::new(&uar.kick, 0).expect("inside").load(Ordering::SeqCst);
+    let kicked = || Word32::new(&uar.kick.page, 0).expect("inside").load(Ordering::SeqCst);
     door.ring_sends();
     assert_eq!(kicked(), 0);
     uar.armed.store(1, Ordering::SeqCst);
@@ -154,14 +156,14 @@ fn nonsense_of_the_kernel_is_refused() {
     assert!(QpDoorbell::new(uar.clone(), (SLOT_FIRST - 1).into()).is_err());
     assert!(CqDoorbell::new(uar, SLOT_END.into()).is_err());
     let short = Mapping::anonymous(4096).expect("mmap");
-    assert!(Uar::new(1.into(), short, None, page()).is_err());
+    assert!(Uar::new(1.into(), short, None, page().into()).is_err());
 }
 
 #[test]
 fn no_doorbell_brings_a_removed_adapter_back_to_life() {
     let uar = uar(9);
     assert!(!uar.life.has_ended());
-    replace_by_one_page(&[uar.memory.words(), uar.kick.words()]);
+    replace_by_one_page(&[uar.memory.words(), uar.kick.page.words()]);
     // The words of this slot have the offset of the life word in their page.
     QpDoorbell::new(uar.clone(), 66.into()).expect("valid").post_sends(1);
     assert_ne!(uar.life.word.load(Ordering::Relaxed), 0);
@@ -191,4 +193,23 @@ fn a_uar_is_mapped_once() {
     assert!(second.life.has_ended());
     assert!(table.get(5.into(), || Err(Errno::NOMEM)).is_err());
     assert!(table.get(5.into(), || Mapping::anonymous(UAR_LEN as usize)).is_ok());
+}
+
+#[test]
+fn a_kick_in_memory_wakes_who_waits_for_it() {
+    let kick = page();
+    let memory = Mapping::anonymous(UAR_LEN as usize).expect("mmap");
+    let uar = Uar::new(1.into(), memory, None, Kick::memory(kick.clone())).expect("valid");
+    let uar = Shared::new(uar).expect("memory");
+    uar.armed.store(1, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let word = kick.word32(0).expect("inside");
+        let waits = scope.spawn(|| {
+            while word.load(Ordering::SeqCst) == 0 {
+                let _woken = futex::wait(word, futex::Flags::empty(), 0, None);
+            }
+        });
+        QpDoorbell::new(uar, 35.into()).expect("valid").post_sends(9);
+        waits.join().expect("woken");
+    });
 }

@@ -8,10 +8,48 @@ use std::sync::{Mutex, PoisonError};
 use abi::UarIndex;
 use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 use rustix::io::Errno;
+use rustix::thread::futex;
 use vrnic_abi as abi;
 
 use crate::heap::Shared;
-use crate::mapping::{Mapping, Word32, Word64};
+use crate::mapping::{Area, Mapping, Word32, Word64};
+
+/// The page by which an adapter that sleeps is woken.
+#[derive(Clone, Debug)]
+pub struct Kick {
+    pub(super) page: Shared<Mapping>,
+    is_memory: bool,
+}
+
+impl From<Shared<Mapping>> for Kick {
+    /// Returns the page of the register that wakes the adapter.
+    fn from(page: Shared<Mapping>) -> Self {
+        Self { page, is_memory: false }
+    }
+}
+
+impl Kick {
+    /// Returns a page of memory, for the first word of which the adapter waits.
+    #[must_use]
+    pub fn memory(page: Shared<Mapping>) -> Self {
+        Self { page, is_memory: true }
+    }
+
+    /// Returns the place of the page.
+    pub(super) fn area(&self) -> Area {
+        self.page.area()
+    }
+
+    fn wake(&self, index: UarIndex) {
+        self.page.write_register(index.get());
+        if self.is_memory
+            && let Some(word) = self.page.word32(0)
+        {
+            // It fails only if the page is gone, and the adapter with it.
+            let _woken = futex::wake(word, futex::Flags::empty(), 1);
+        }
+    }
+}
 
 /// A doorbell page of this context, with the kick page that belongs to it.
 #[derive(Debug)]
@@ -21,7 +59,7 @@ pub struct Uar {
     summary: Word64,
     pub(super) armed: Word32,
     pub(super) life: Life,
-    pub(super) kick: Shared<Mapping>,
+    pub(super) kick: Kick,
 }
 
 /// Shows whether the adapter of a context is dead: by a word in the first UAR of the context
@@ -88,7 +126,7 @@ impl Uar {
         index: UarIndex,
         memory: Mapping,
         life: Option<Life>,
-        kick: Shared<Mapping>,
+        kick: Kick,
     ) -> Result<Self, Errno> {
         if index.get() >= UAR_COUNT || memory.len() < UAR_LEN as usize {
             return Err(Errno::IO);
@@ -114,7 +152,12 @@ impl Uar {
 
     #[cold]
     fn wake(&self) {
-        self.kick.write_register(self.index.get());
+        self.kick.wake(self.index);
+    }
+
+    /// Returns whether the adapter is a process of this system, which needs a processor, too.
+    pub(super) fn is_process(&self) -> bool {
+        self.kick.is_memory
     }
 
     /// Returns the state of the adapter, which all UARs of a context share.
@@ -126,15 +169,15 @@ impl Uar {
 /// The doorbell pages that a context has mapped. Each is mapped once.
 #[derive(Debug)]
 pub struct UarTable {
-    kick: Shared<Mapping>,
+    kick: Kick,
     known: Mutex<Vec<Shared<Uar>>>,
 }
 
 impl UarTable {
     /// Creates an empty table; `kick` is the context's kick page.
     #[must_use]
-    pub fn new(kick: Shared<Mapping>) -> Self {
-        Self { kick, known: Mutex::new(Vec::new()) }
+    pub fn new(kick: impl Into<Kick>) -> Self {
+        Self { kick: kick.into(), known: Mutex::new(Vec::new()) }
     }
 
     /// Returns the UAR with this number; `map` maps it when it is needed for the first time.
