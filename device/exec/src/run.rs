@@ -13,6 +13,7 @@ use vrnic_packet::MacAddr;
 
 use crate::adapter::driver::Driver;
 use crate::adapter::host::ProcessHost;
+use crate::adapter::waker::Waker;
 use crate::adapter::worker::Worker;
 use crate::memory::spaces::Spaces;
 use crate::supervisor::answers::Answers;
@@ -66,7 +67,8 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
     );
     let spaces = Arc::new(Spaces::default());
     let routes = Arc::new(Routes::default());
-    let (drivers, devices) = create(options.adapters, &spaces, &routes)?;
+    let waker = Arc::new(Waker::default());
+    let (drivers, devices) = create(options.adapters, &spaces, &waker, &routes)?;
     let faces: Vec<_> = devices.iter().map(|device| face(device)).collect();
     let tree = Arc::new(Tree::new(&faces)?);
     let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
@@ -78,7 +80,7 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
     let answer = move |listener| {
         Answers { listener, tree: shown, devices, files, spaces, first_descriptor }.run();
     };
-    let worker = Worker::start(drivers, routes).context("no thread can be started")?;
+    let worker = Worker::start(drivers, routes, &waker).context("no thread can be started")?;
     let Launched { child, answering } = launch(
         &options.program,
         &options.arguments,
@@ -105,7 +107,12 @@ pub fn is_inside() -> bool {
 type Adapters = (Arc<[Driver]>, Vec<Arc<Device>>);
 
 /// Creates the adapters, all in one network.
-fn create(count: usize, spaces: &Arc<Spaces>, routes: &Arc<Routes>) -> anyhow::Result<Adapters> {
+fn create(
+    count: usize,
+    spaces: &Arc<Spaces>,
+    waker: &Arc<Waker>,
+    routes: &Arc<Routes>,
+) -> anyhow::Result<Adapters> {
     let (fabric, start) = (Arc::default(), Instant::now());
     let mut drivers = Vec::new();
     let mut gids = Vec::new();
@@ -114,7 +121,7 @@ fn create(count: usize, spaces: &Arc<Spaces>, routes: &Arc<Routes>) -> anyhow::R
         let last = u8::try_from(number + 1).context("too many adapters")?;
         let [a, b, c, d, e] = MAC;
         let mac = [a, b, c, d, e, last];
-        let host = ProcessHost::new(spaces, start).context("no memory for an adapter")?;
+        let host = ProcessHost::new(spaces, waker, start).context("no memory for an adapter")?;
         let driver = Driver::new(&format!("vrnic{number}"), MacAddr(mac), host, &fabric)?;
         let own = vec![link_local_gid(mac), ipv4_gid(Ipv4Addr::new(127, 0, 0, last))];
         for (index, gid) in (0..).zip(&own) {

@@ -63,7 +63,7 @@ impl Process for Program {
 
 fn open() -> OpenFile {
     let (spaces, routes) = (Arc::new(Spaces::default()), Arc::new(Routes::default()));
-    let host = ProcessHost::new(&spaces, Instant::now()).expect("memory");
+    let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
     let mac = [2, 0, 0, 0, 0, 1];
     let driver = Driver::new("vrnic0", MacAddr(mac), host, &Arc::default()).expect("an adapter");
     let gid = [1; 16];

@@ -242,7 +242,7 @@ mod tests {
 
     fn driver() -> Driver {
         let spaces = Arc::new(Spaces::default());
-        let host = ProcessHost::new(&spaces, Instant::now()).expect("memory");
+        let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
         Driver::new("vrnic0", MacAddr([2, 0, 0, 0, 0, 1]), host, &Arc::default()).expect("up")
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::{RwLock, RwLockReadGuard};
 use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_adapter::host::{
@@ -14,7 +13,8 @@ use vrnic_adapter::host::{
 use vrnic_packet::Nanos;
 
 use super::bar::Bar;
-use crate::memory::spaces::{Number, Spaces, split};
+use super::waker::Waker;
+use crate::memory::spaces::{HeldSpaces, Number, Spaces, split};
 use crate::memory::words;
 
 /// Number of bytes that are copied at once from one process to another.
@@ -33,8 +33,7 @@ struct Inner {
     /// The memory of the driver.
     driver: Box<[AtomicU64]>,
     bar: Bar,
-    /// Held for reading by all that access memory.
-    turns: RwLock<()>,
+    waker: Arc<Waker>,
     start: Instant,
     failed: AtomicBool,
 }
@@ -44,12 +43,16 @@ impl ProcessHost {
     ///
     /// # Errors
     /// The errors of mmap, such as `ENOMEM`.
-    pub fn new(spaces: &Arc<Spaces>, start: Instant) -> Result<Self, rustix::io::Errno> {
+    pub fn new(
+        spaces: &Arc<Spaces>,
+        waker: &Arc<Waker>,
+        start: Instant,
+    ) -> Result<Self, rustix::io::Errno> {
         Ok(Self(Arc::new(Inner {
             spaces: Arc::clone(spaces),
             driver: (0..DRIVER_WORDS).map(|_| AtomicU64::new(0)).collect(),
             bar: Bar::new()?,
-            turns: RwLock::default(),
+            waker: Arc::clone(waker),
             start,
             failed: AtomicBool::new(false),
         })))
@@ -57,8 +60,14 @@ impl ProcessHost {
 
     /// Returns the memory of programs.
     #[must_use]
-    pub fn spaces(&self) -> &Spaces {
+    pub fn spaces(&self) -> &Arc<Spaces> {
         &self.0.spaces
+    }
+
+    /// Returns what wakes the worker.
+    #[must_use]
+    pub fn waker(&self) -> &Arc<Waker> {
+        &self.0.waker
     }
 
     /// Returns the memory of the driver.
@@ -82,29 +91,13 @@ impl ProcessHost {
     fn word64(&self, offset: u64) -> Option<&AtomicU64> {
         self.0.bar.words().get(usize::try_from(offset / 8).ok()?)
     }
-
-    fn read(&self, addr: GuestAddr, into: &mut [u8]) -> Option<()> {
-        let (number, at) = split(addr);
-        match number {
-            Number::DRIVER => words::read(&self.0.driver, at, into),
-            _ => self.0.spaces.get(number)?.read(at, into).ok(),
-        }
-    }
-
-    fn write(&self, addr: GuestAddr, from: &[u8]) -> Option<()> {
-        let (number, at) = split(addr);
-        match number {
-            Number::DRIVER => words::write(&self.0.driver, at, from),
-            _ => self.0.spaces.get(number)?.write(at, from).ok(),
-        }
-    }
 }
 
 /// Memory during a turn.
 #[derive(Debug)]
 pub struct Held<'a> {
     host: &'a ProcessHost,
-    _turn: RwLockReadGuard<'a, ()>,
+    spaces: HeldSpaces<'a>,
 }
 
 /// Returns the fault of memory that does not exist.
@@ -128,11 +121,19 @@ impl Held<'_> {
 
 impl HeldMemory for Held<'_> {
     fn read(&self, addr: GuestAddr, into: &mut [u8]) -> Result<(), Fault> {
-        self.host.read(addr, into).ok_or_else(|| absent(addr))
+        let read = match split(addr) {
+            (Number::DRIVER, at) => words::read(self.host.driver(), at, into),
+            (number, at) => self.spaces.read(number, at, into),
+        };
+        read.ok_or_else(|| absent(addr))
     }
 
     fn write(&self, addr: GuestAddr, from: &[u8]) -> Result<(), Fault> {
-        self.host.write(addr, from).ok_or_else(|| absent(addr))
+        let written = match split(addr) {
+            (Number::DRIVER, at) => words::write(self.host.driver(), at, from),
+            (number, at) => self.spaces.write(number, at, from),
+        };
+        written.ok_or_else(|| absent(addr))
     }
 
     fn fetch_add(&self, addr: GuestAddr, value: u64) -> Result<u64, Fault> {
@@ -151,7 +152,7 @@ impl HeldMemory for Held<'_> {
     fn check(&self, addr: GuestAddr, len: u64, _write: bool) -> Result<(), Fault> {
         let (number, _) = split(addr);
         let last = addr.checked_add(len.saturating_sub(1)).ok_or_else(|| absent(addr))?;
-        let exists = number == Number::DRIVER || self.host.0.spaces.get(number).is_some();
+        let exists = number == Number::DRIVER || self.spaces.has(number);
         if exists && split(last).0 == number { Ok(()) } else { Err(absent(addr)) }
     }
 }
@@ -159,12 +160,15 @@ impl HeldMemory for Held<'_> {
 impl GuestMemory for ProcessHost {
     type Held<'a> = Held<'a>;
 
+    /// Each piece costs two system calls, so a short one is no quicker.
+    const SLOW_PIECE: u64 = BOUNCE as u64;
+
     fn hold(&self, _lane: Lane) -> Held<'_> {
-        Held { host: self, _turn: self.0.turns.read_recursive() }
+        Held { host: self, spaces: self.0.spaces.hold() }
     }
 
     fn drain(&self) {
-        drop(self.0.turns.write());
+        self.0.spaces.drain();
     }
 
     fn copy(
@@ -235,8 +239,9 @@ impl Interrupts for ProcessHost {
     /// Does nothing, because the worker looks at the event queues after each poll.
     fn raise(&self, _vector: u16) {}
 
-    /// Does nothing, because the worker never sleeps long while programs use the adapter.
-    fn wake(&self, _worker: usize) {}
+    fn wake(&self, _worker: usize) {
+        self.0.waker.wake();
+    }
 }
 
 impl Clock for ProcessHost {

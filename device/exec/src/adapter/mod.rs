@@ -7,9 +7,13 @@
 //! | [`ring`] | the driver's rings |
 //! | [`driver`] | bring-up and commands |
 //! | [`worker`] | the thread that runs the adapters |
+//! | [`pause`] | what it does when it has no work |
+//! | [`waker`] | its sleep, and what ends it |
 
 pub mod bar;
 pub mod driver;
 pub mod host;
+pub mod pause;
 pub mod ring;
+pub mod waker;
 pub mod worker;

@@ -1,28 +1,29 @@
 //! The thread that runs the adapters: it polls them, and hands their events on.
 
+use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
+use rustix::thread::set_current_timer_slack;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::HEARTBEAT_PERIOD_MS;
+use vrnic_adapter::host::Clock;
+use vrnic_adapter::poll::Polled;
+use vrnic_packet::Nanos;
 
 use super::driver::Driver;
+use super::pause::{Idle, NAP, Pause};
+use super::waker::Waker;
 
-/// Time for which the worker polls without a pause after the last work.
-const SPIN: Duration = Duration::from_micros(100);
-/// The pauses after that: the first lasts until work has been missing for the time of the second
-/// number.
-const NAPS: [(Duration, Duration); 3] = [
-    (Duration::from_micros(20), Duration::from_millis(10)),
-    (Duration::from_micros(50), Duration::from_millis(500)),
-    (Duration::from_micros(500), Duration::MAX),
-];
-/// The pause while no program has opened an adapter.
-const UNUSED: Duration = Duration::from_millis(2);
+/// The longest sleep while a program has opened an adapter. Whoever writes to a kick page without
+/// the plugin, which may do so for a queue that was handed over, wakes nobody.
+const USED: Duration = Duration::from_millis(1);
+/// The longest sleep: the heart must beat.
+const UNUSED: Duration = Duration::from_millis(HEARTBEAT_PERIOD_MS as u64 / 2);
 
 /// What the worker tells of the adapters.
 pub trait Events: Send + Sync + 'static {
@@ -41,6 +42,7 @@ pub trait Events: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Worker {
     ends: Arc<AtomicBool>,
+    waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -49,19 +51,24 @@ impl Worker {
     ///
     /// # Errors
     /// The error of starting a thread.
-    pub fn start(drivers: Arc<[Driver]>, events: Arc<impl Events>) -> std::io::Result<Self> {
+    pub fn start(
+        drivers: Arc<[Driver]>,
+        events: Arc<impl Events>,
+        waker: &Arc<Waker>,
+    ) -> std::io::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&ends);
+        let (seen, sleeps) = (Arc::clone(&ends), Arc::clone(waker));
         let thread = thread::Builder::new()
             .name("adapter".to_owned())
-            .spawn(move || run(&drivers, &*events, &seen))?;
-        Ok(Self { ends, thread: Some(thread) })
+            .spawn(move || run(&drivers, &*events, &sleeps, &seen))?;
+        Ok(Self { ends, waker: Arc::clone(waker), thread: Some(thread) })
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
+        self.ends.store(true, Ordering::SeqCst);
+        self.waker.wake();
         if let Some(thread) = self.thread.take() {
             // It does not panic; if it did, its message has been printed.
             let _panicked = thread.join();
@@ -69,67 +76,102 @@ impl Drop for Worker {
     }
 }
 
-fn run(drivers: &[Driver], events: &dyn Events, ends: &AtomicBool) {
+fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, ends: &AtomicBool) {
     // The main thread handles signals.
     let _masked = SigSet::all().thread_block();
-    let (mut worked, mut beaten) = (Instant::now(), Instant::now());
+    let _exact = set_current_timer_slack(NonZeroU64::new(1));
+    let mut beaten = Instant::now();
+    let mut pause = Pause::new(beaten);
+    let writes = || drivers.first().map_or(0, |driver| driver.host().spaces().writes());
     while !ends.load(Ordering::Relaxed) {
-        let mut busy = false;
-        for (place, driver) in drivers.iter().enumerate() {
-            busy |= poll(driver);
-            while let Some((kind, id)) = driver.event() {
-                busy = true;
-                events.event(place, kind, id);
-            }
-        }
-        events.retry();
+        let work = round(drivers, events);
         let now = Instant::now();
         if now.duration_since(beaten) >= Duration::from_millis(HEARTBEAT_PERIOD_MS.into()) {
             drivers.iter().for_each(|driver| driver.adapter().beat());
             beaten = now;
         }
-        if busy {
-            worked = now;
-        } else if !events.is_used() {
-            thread::sleep(UNUSED);
-        } else if let Some(nap) = nap(now.duration_since(worked)) {
-            thread::sleep(nap);
-        } else {
-            thread::yield_now();
+        if work.busy {
+            pause.worked(now);
+            continue;
+        }
+        match pause.idle(now) {
+            Idle::Poll if events.is_used() => std::hint::spin_loop(),
+            Idle::Nap => {
+                let before = writes();
+                thread::sleep(NAP);
+                let _work = round(drivers, events);
+                pause.napped(Instant::now(), writes().wrapping_sub(before));
+            }
+            _ => {
+                let work = sleep(drivers, events, waker, ends);
+                let after = Instant::now();
+                pause.slept(after, after.duration_since(now), work);
+            }
         }
     }
 }
 
-/// Polls an adapter. Returns whether it had work. A bug in the adapter ends the process, and its
+/// The result of a round.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    /// True if there was any.
+    busy: bool,
+    /// The time of the next one, if no doorbell is rung.
+    deadline: Option<Nanos>,
+}
+
+/// Polls all adapters, and hands their events on.
+fn round(drivers: &[Driver], events: &dyn Events) -> Work {
+    let mut work = Work::default();
+    if let Some(driver) = drivers.first() {
+        driver.host().spaces().next_round();
+    }
+    for (place, driver) in drivers.iter().enumerate() {
+        let polled = poll(driver);
+        work.busy |= polled.busy;
+        work.deadline = work.deadline.into_iter().chain(polled.deadline).min();
+        while let Some((kind, id)) = driver.event() {
+            work.busy = true;
+            events.event(place, kind, id);
+        }
+    }
+    events.retry();
+    work
+}
+
+/// Sleeps until there is work. No doorbell is lost: either the last round finds it, or the program
+/// rings it after that, sees that the adapter sleeps, and writes to the kick page. Returns whether
+/// there is work.
+fn sleep(drivers: &[Driver], events: &dyn Events, waker: &Waker, ends: &AtomicBool) -> bool {
+    let sleep = waker.prepare();
+    drivers.iter().for_each(|driver| driver.adapter().set_asleep(true));
+    fence(Ordering::SeqCst);
+    let work = round(drivers, events);
+    let waits = || drivers.iter().any(|driver| driver.adapter().has_work(0));
+    let mut any = work.busy || waits();
+    if !any && !ends.load(Ordering::SeqCst) {
+        let most = if events.is_used() { USED } else { UNUSED };
+        let until = |at: Nanos| {
+            let now = drivers.first().map_or(at, |driver| driver.host().now());
+            Duration::from_nanos(at.0.saturating_sub(now.0))
+        };
+        sleep.wait(work.deadline.map_or(most, |at| until(at).min(most)));
+        any = waits();
+    }
+    drop(sleep);
+    drivers.iter().for_each(|driver| driver.adapter().set_asleep(false));
+    any
+}
+
+/// Polls an adapter. A bug in the adapter ends the process, and its
 /// program with it, which would wait for ever.
-fn poll(driver: &Driver) -> bool {
-    let polled = catch_unwind(AssertUnwindSafe(|| driver.adapter().poll(0).busy));
+fn poll(driver: &Driver) -> Polled {
+    let polled = catch_unwind(AssertUnwindSafe(|| driver.adapter().poll(0)));
     match polled {
-        Ok(busy) if !driver.host().has_failed() => busy,
+        Ok(polled) if !driver.host().has_failed() => polled,
         _ => {
             eprintln!("vrnic exec: the adapter has failed because of a bug");
             std::process::abort()
         }
-    }
-}
-
-/// Returns the pause after this time without work.
-fn nap(idle: Duration) -> Option<Duration> {
-    if idle < SPIN {
-        return None;
-    }
-    NAPS.iter().find(|(_, until)| idle < *until).map(|(nap, _)| *nap)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_with_the_time_without_work() {
-        assert_eq!(nap(Duration::ZERO), None);
-        let idle = [1, 50, 2000].map(Duration::from_millis);
-        let naps = idle.map(|idle| nap(idle).expect("a pause"));
-        assert!(naps.is_sorted() && naps[0] < naps[2]);
     }
 }

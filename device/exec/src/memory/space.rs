@@ -12,7 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
@@ -25,6 +25,18 @@ pub const END: u64 = 1 << 47;
 /// Number of bytes at the end of a write that become visible after all others. Programs poll a part
 /// of a word for the end of a message or of a completion.
 const LAST: usize = 8;
+/// Up to so many bytes, `/proc/PID/mem` is read faster than memory by the number of the process.
+const SHORT: usize = 8 << 10;
+
+/// A round of the worker. Within one, the end of a process is looked for once: the kernel gives the
+/// number of a process that has ended to another one only after all other numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round(pub u64);
+
+impl Round {
+    /// A round that has no other access.
+    pub const OWN: Self = Self(u64::MAX);
+}
 
 /// The memory of a process.
 #[derive(Debug)]
@@ -35,6 +47,8 @@ pub struct Space {
     process: OwnedFd,
     /// True when the process executes, or has executed, another program.
     executes: AtomicBool,
+    /// The round in which the process was last found to exist.
+    seen: AtomicU64,
 }
 
 impl Space {
@@ -49,7 +63,13 @@ impl Space {
         let path = format!("/proc/{pid}/mem");
         let file =
             OpenOptions::new().read(true).write(true).open(path).map_err(|error| errno(&error))?;
-        Ok(Self { pid, file, process, executes: AtomicBool::new(false) })
+        Ok(Self {
+            pid,
+            file,
+            process,
+            executes: AtomicBool::new(false),
+            seen: AtomicU64::new(Round::OWN.0),
+        })
     }
 
     /// Returns the number of the process.
@@ -65,9 +85,17 @@ impl Space {
     }
 
     /// Returns whether the process has ended, so that its number may soon be another one's.
-    fn has_ended(&self) -> bool {
+    #[inline]
+    fn has_ended(&self, Round(round): Round) -> bool {
+        if round != Round::OWN.0 && self.seen.load(Ordering::Relaxed) == round {
+            return false;
+        }
         let mut ended = [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)];
-        poll(&mut ended, PollTimeout::ZERO) != Ok(0)
+        if poll(&mut ended, PollTimeout::ZERO) != Ok(0) {
+            return true;
+        }
+        self.seen.store(round, Ordering::Relaxed);
+        false
     }
 
     /// Returns whether the memory still exists.
@@ -81,15 +109,15 @@ impl Space {
     ///
     /// # Errors
     /// `EFAULT` if not all of it is there.
-    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
+    pub fn read(&self, round: Round, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
         check(addr, into.len())?;
         if into.is_empty() {
             return Ok(());
         }
-        if self.executes.load(Ordering::Relaxed) {
+        if into.len() <= SHORT || self.executes.load(Ordering::Relaxed) {
             return self.file.read_exact_at(into, addr).map_err(|_| Errno::FAULT);
         }
-        if self.has_ended() {
+        if self.has_ended(round) {
             return Err(Errno::FAULT);
         }
         let (base, len) = (to_usize(addr)?, into.len());
@@ -102,7 +130,7 @@ impl Space {
     ///
     /// # Errors
     /// `EFAULT` if not all of it can be written.
-    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Errno> {
+    pub fn write(&self, round: Round, addr: u64, from: &[u8]) -> Result<(), Errno> {
         check(addr, from.len())?;
         if from.is_empty() {
             return Ok(());
@@ -116,7 +144,7 @@ impl Space {
                 .and_then(|()| self.file.write_all_at(last, addr + split as u64))
                 .map_err(|_| Errno::FAULT);
         }
-        if self.has_ended() {
+        if self.has_ended(round) {
             return Err(Errno::FAULT);
         }
         // The kernel copies one range after the other.
@@ -165,9 +193,9 @@ mod tests {
         let space = own();
         for way in 0..2 {
             let mut read = [0; 100];
-            space.read(addr, &mut read).expect("memory");
+            space.read(Round::OWN, addr, &mut read).expect("memory");
             assert_eq!(read, [7; 100], "way {way}");
-            space.write(addr, &read).expect("memory");
+            space.write(Round::OWN, addr, &read).expect("memory");
             space.set_executes();
         }
     }
@@ -176,8 +204,8 @@ mod tests {
     fn accesses_outside_of_memory_fail() {
         let space = own();
         for addr in [0, 1 << 12, END - 4, u64::MAX - 3] {
-            assert_eq!(space.read(addr, &mut [0; 8]), Err(Errno::FAULT), "{addr:#x}");
-            assert_eq!(space.write(addr, &[0; 8]), Err(Errno::FAULT), "{addr:#x}");
+            assert_eq!(space.read(Round::OWN, addr, &mut [0; 8]), Err(Errno::FAULT), "{addr:#x}");
+            assert_eq!(space.write(Round::OWN, addr, &[0; 8]), Err(Errno::FAULT), "{addr:#x}");
         }
     }
 
@@ -191,10 +219,10 @@ mod tests {
         child.wait().expect("a child");
         assert!(!space.exists());
         // By the number of the process, which another one may have now, and by the file.
-        assert!(space.has_ended());
-        assert_eq!(space.read(1 << 16, &mut [0; 8]), Err(Errno::FAULT));
-        assert_eq!(space.write(1 << 16, &[0; 8]), Err(Errno::FAULT));
+        assert!(space.has_ended(Round::OWN));
+        assert_eq!(space.read(Round::OWN, 1 << 16, &mut [0; 8]), Err(Errno::FAULT));
+        assert_eq!(space.write(Round::OWN, 1 << 16, &[0; 8]), Err(Errno::FAULT));
         space.set_executes();
-        assert_eq!(space.read(1 << 16, &mut [0; 8]), Err(Errno::FAULT));
+        assert_eq!(space.read(Round::OWN, 1 << 16, &mut [0; 8]), Err(Errno::FAULT));
     }
 }

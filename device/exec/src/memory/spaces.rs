@@ -1,21 +1,26 @@
-//! The processes whose memory the adapter reaches, by number. The adapter's addresses consist of
-//! such a number and the address in that process.
+//! The memory that the adapters reach, by number: that of processes, and rings that programs share
+//! with the adapters. The adapter's addresses consist of such a number and a place in that memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::unistd::Pid;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use rustix::io::Errno;
 use vrnic_abi::GuestAddr;
+use vrnic_queues::mapping::Mapping;
 
-use super::space::{END, Space};
+use super::space::{END, Round, Space};
+use super::words;
 
 /// Number of the lowest bit of the number in an address.
 const SHIFT: u32 = END.trailing_zeros();
 /// Maximum number of processes at a time.
-const MAX: usize = 1 << 14;
+const PROCESSES_MAX: usize = 1 << 14;
+/// Maximum number of rings at a time. The kernel limits the number of mappings of a process.
+const RINGS_MAX: usize = 1 << 14;
 
-/// The number of a process's memory. Zero is that of the driver.
+/// The number of a memory. Zero is that of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(u32);
 
@@ -23,7 +28,7 @@ impl Number {
     /// The number of the driver's memory.
     pub const DRIVER: Self = Self(0);
 
-    /// Returns the adapter's address of an address in this memory. `EFAULT` if it is none of a
+    /// Returns the adapter's address of a place in this memory. `EFAULT` if it is none of a
     /// program.
     ///
     /// # Errors
@@ -36,18 +41,39 @@ impl Number {
             Err(Errno::FAULT)
         }
     }
+
+    /// Returns the place in the list.
+    fn index(self) -> Option<usize> {
+        usize::try_from(self.0.checked_sub(1)?).ok()
+    }
 }
 
-/// Returns the number and the address in an address of the adapter.
+/// Returns the number and the place in an address of the adapter.
 #[must_use]
 pub fn split(addr: GuestAddr) -> (Number, u64) {
     // CAST: 17 bits.
     (Number((addr.get() >> SHIFT) as u32), addr.get() & (END - 1))
 }
 
-/// The processes whose memory the adapter reaches.
+/// A memory.
+#[derive(Debug)]
+enum Memory {
+    Process(Arc<Space>),
+    Ring(Mapping),
+}
+
+/// The memory of all numbers.
+type Numbered = Vec<Option<Memory>>;
+
+/// The memory that the adapters reach.
 #[derive(Debug, Default)]
-pub struct Spaces(RwLock<Vec<Option<Arc<Space>>>>);
+pub struct Spaces {
+    all: RwLock<Numbered>,
+    /// Counts the rounds of the worker.
+    round: AtomicU64,
+    /// Counts the writes to the memory of processes.
+    writes: AtomicU64,
+}
 
 impl Spaces {
     /// Adds the memory of a process.
@@ -55,43 +81,130 @@ impl Spaces {
     /// # Errors
     /// `ENOMEM` if there are too many.
     pub fn insert(&self, space: Space) -> Result<Number, Errno> {
-        let mut all = self.0.write();
-        let free = all.iter().position(Option::is_none).unwrap_or(all.len());
-        if free >= MAX {
+        let is_process = |memory: &Memory| matches!(memory, Memory::Process(_));
+        self.add(Memory::Process(Arc::new(space)), is_process, PROCESSES_MAX)
+    }
+
+    /// Adds a ring, whose memory stays mapped until the number is removed.
+    ///
+    /// # Errors
+    /// `ENOMEM` if there are too many.
+    pub fn insert_ring(&self, ring: Mapping) -> Result<Number, Errno> {
+        self.add(Memory::Ring(ring), |memory| matches!(memory, Memory::Ring(_)), RINGS_MAX)
+    }
+
+    fn add(
+        &self,
+        memory: Memory,
+        is_alike: impl Fn(&Memory) -> bool,
+        most: usize,
+    ) -> Result<Number, Errno> {
+        let mut all = self.all.write();
+        if all.iter().flatten().filter(|other| is_alike(other)).count() >= most {
             return Err(Errno::NOMEM);
         }
+        let free = all.iter().position(Option::is_none).unwrap_or(all.len());
         if free == all.len() {
             all.push(None);
         }
         if let Some(place) = all.get_mut(free) {
-            *place = Some(Arc::new(space));
+            *place = Some(memory);
         }
-        // CAST: below the maximum.
+        // CAST: below the sum of the maxima.
         Ok(Number(free as u32 + 1))
     }
 
-    /// Returns the memory with this number.
+    /// Returns the memory of the process with this number.
     #[must_use]
     pub fn get(&self, number: Number) -> Option<Arc<Space>> {
-        let index = usize::try_from(number.0.checked_sub(1)?).ok()?;
-        self.0.read().get(index)?.clone()
+        match self.all.read_recursive().get(number.index()?)? {
+            Some(Memory::Process(space)) => Some(Arc::clone(space)),
+            _ => None,
+        }
     }
 
-    /// Removes the memory with this number.
+    /// Removes the memory with this number, when no adapter holds it.
     pub fn remove(&self, number: Number) {
-        let index = number.0.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-        if let Some(place) = index.and_then(|index| self.0.write().get_mut(index).map(Option::take))
-        {
-            drop(place);
-        }
+        let Some(index) = number.index() else { return };
+        let removed = self.all.write().get_mut(index).map(Option::take);
+        // Unmapped without the lock.
+        drop(removed);
     }
 
     /// Returns the memories of a process, of which it has more than one if it has executed another
     /// program.
     #[must_use]
     pub fn of(&self, pid: Pid) -> Vec<Arc<Space>> {
-        let all = self.0.read();
-        all.iter().flatten().filter(|space| space.pid() == pid).cloned().collect()
+        let all = self.all.read_recursive();
+        let spaces = all.iter().flatten().filter_map(|memory| match memory {
+            Memory::Process(space) => Some(space),
+            Memory::Ring(_) => None,
+        });
+        spaces.filter(|space| space.pid() == pid).cloned().collect()
+    }
+
+    /// Holds all memory: numbers keep their meaning meanwhile.
+    pub fn hold(&self) -> HeldSpaces<'_> {
+        let round = Round(self.round.load(Ordering::Relaxed));
+        HeldSpaces { all: self.all.read_recursive(), round, writes: &self.writes }
+    }
+
+    /// Waits until all that hold memory now have released it.
+    pub fn drain(&self) {
+        drop(self.all.write());
+    }
+
+    /// Returns the number of writes to the memory of processes so far, which wraps around.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Begins a round of the worker, in which the end of each process is looked for anew.
+    pub fn next_round(&self) {
+        self.round.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// All memory, held.
+#[derive(Debug)]
+pub struct HeldSpaces<'a> {
+    all: RwLockReadGuard<'a, Numbered>,
+    round: Round,
+    writes: &'a AtomicU64,
+}
+
+impl HeldSpaces<'_> {
+    fn get(&self, number: Number) -> Option<&Memory> {
+        self.all.get(number.index()?)?.as_ref()
+    }
+
+    /// Returns whether there is memory with this number.
+    #[must_use]
+    pub fn has(&self, number: Number) -> bool {
+        self.get(number).is_some()
+    }
+
+    /// Copies memory out. Returns `None` if not all of it is there.
+    #[inline]
+    pub fn read(&self, number: Number, at: u64, into: &mut [u8]) -> Option<()> {
+        match self.get(number)? {
+            Memory::Process(space) => space.read(self.round, at, into).ok(),
+            Memory::Ring(ring) => words::read(ring.words(), at, into),
+        }
+    }
+
+    /// Copies to memory. The last bytes become visible last. Returns `None` if not all of it can be
+    /// written.
+    #[inline]
+    pub fn write(&self, number: Number, at: u64, from: &[u8]) -> Option<()> {
+        match self.get(number)? {
+            Memory::Process(space) => {
+                self.writes.fetch_add(1, Ordering::Relaxed);
+                space.write(self.round, at, from).ok()
+            }
+            Memory::Ring(ring) => words::write(ring.words(), at, from),
+        }
     }
 }
 
@@ -113,10 +226,38 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_the_number_of_its_process() {
+    fn an_address_has_the_number_of_its_memory() {
         let addr = Number(5).place(0x1234).expect("an address");
         assert_eq!(split(addr), (Number(5), 0x1234));
         assert_eq!(Number(5).place(END), Err(Errno::FAULT));
         assert!(Spaces::default().get(Number::DRIVER).is_none());
+    }
+
+    #[test]
+    fn a_ring_ends_where_its_memory_ends() {
+        let spaces = Spaces::default();
+        let ring = Mapping::anonymous(4096).expect("memory");
+        let number = spaces.insert_ring(ring).expect("room");
+        let held = spaces.hold();
+        assert_eq!(held.write(number, 4088, &[7; 8]), Some(()));
+        let mut read = [0; 8];
+        assert_eq!(held.read(number, 4088, &mut read), Some(()));
+        assert_eq!(read, [7; 8]);
+        assert_eq!(held.write(number, 4092, &[7; 8]), None);
+        assert_eq!(held.read(number, END - 8, &mut read), None);
+        assert_eq!(held.read(Number(2), 0, &mut read), None);
+        drop(held);
+        assert!(spaces.get(number).is_none(), "it is not a process");
+    }
+
+    #[test]
+    fn rings_are_limited_and_leave_room_for_processes() {
+        let spaces = Spaces::default();
+        let ring = || spaces.insert_ring(Mapping::anonymous(4096).expect("memory"));
+        for _ in 0..RINGS_MAX {
+            ring().expect("room");
+        }
+        assert_eq!(ring(), Err(Errno::NOMEM));
+        assert!(spaces.insert(Space::open(Pid::this()).expect("own memory")).is_ok());
     }
 }

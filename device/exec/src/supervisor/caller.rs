@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use rustix::io::Errno;
 use vrnic_abi::GuestAddr;
 
-use crate::memory::space::Space;
+use crate::memory::space::{Round, Space};
 use crate::memory::spaces::Number;
 use crate::trap::listener::{Id, Listener};
 use crate::trap::task::{self, FileId};
@@ -30,16 +30,20 @@ pub struct Caller<'a> {
 
 impl Process for Caller<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
-        self.space.read(addr, into)
+        self.space.read(Round::OWN, addr, into)
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Errno> {
-        self.space.write(addr, from)
+        self.space.write(Round::OWN, addr, from)
     }
 
     fn place(&self, addr: u64, len: u64, written: bool) -> Result<GuestAddr, Errno> {
         task::check_memory(self.space.pid(), addr, len, written)?;
         self.number.place(addr)
+    }
+
+    fn mapped(&self, addr: u64, len: u64) -> Option<(FileId, u64)> {
+        task::mapped(self.space.pid(), addr, len)
     }
 
     fn file(&self, descriptor: i32) -> Result<FileId, Errno> {

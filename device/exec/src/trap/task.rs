@@ -150,7 +150,37 @@ pub fn check_memory(process: Pid, addr: u64, len: u64, written: bool) -> Result<
     if next >= end { Ok(()) } else { Err(Errno::FAULT) }
 }
 
-/// Returns the addresses and the rights in a line of `/proc/PID/maps`.
+/// Returns the file of which a range of a process's memory is a shared mapping that can be written,
+/// and the place of the range in the file. `None` if that is not so.
+#[must_use]
+pub fn mapped(process: Pid, addr: u64, len: u64) -> Option<(FileId, u64)> {
+    let end = addr.checked_add(len)?;
+    let maps = File::open(format!("/proc/{process}/maps")).ok()?;
+    for line in BufReader::new(maps).split(b'\n') {
+        let line = line.ok()?;
+        let line = String::from_utf8_lossy(&line);
+        let Some((start, stop, rest)) = area(&line) else { continue };
+        if (start..stop).contains(&addr) {
+            return if end <= stop { file_of(rest, addr - start) } else { None };
+        }
+    }
+    None
+}
+
+/// Returns the file in the rest of a line of `/proc/PID/maps`, and the place there of what is
+/// `skip` bytes inside.
+fn file_of(rest: &str, skip: u64) -> Option<(FileId, u64)> {
+    let mut words = rest.split_ascii_whitespace();
+    let (rights, offset, device, ino) =
+        (words.next()?, words.next()?, words.next()?, words.next()?);
+    let (major, minor) = device.split_once(':')?;
+    let [major, minor] = [major, minor].map(|text| u32::from_str_radix(text, 16).ok());
+    let id = FileId { dev: makedev(major?, minor?), ino: ino.parse().ok()? };
+    let place = u64::from_str_radix(offset, 16).ok()?.checked_add(skip)?;
+    (rights == "rw-s").then_some((id, place))
+}
+
+/// Returns the addresses and the rest in a line of `/proc/PID/maps`.
 fn area(line: &str) -> Option<(u64, u64, &str)> {
     let (range, rest) = line.split_once(' ')?;
     let (start, stop) = range.split_once('-')?;

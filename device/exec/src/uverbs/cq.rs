@@ -1,7 +1,7 @@
 //! Completion queues.
 
 use rustix::io::Errno;
-use vrnic_abi::admin::{CreateCq, DeviceFeatures, Pages, command};
+use vrnic_abi::admin::{CreateCq, DeviceFeatures, command};
 use vrnic_abi::cq::{CQE_LEN, LOG_CQES_MAX};
 use vrnic_abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, CqReq, CqResp};
 
@@ -9,25 +9,13 @@ use super::file::OpenFile;
 use super::objects::Object;
 use super::region::forget;
 use super::request::Request;
+use super::ring::{Rings, ring};
 use super::routes::{Route, Source};
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
-use crate::memory::{PAGE, PAGE_SHIFT};
 
 /// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Asking for timestamps changes nothing.
 const TIMESTAMPS: u32 = 1 << 0;
 const IGNORE_OVERRUN: u32 = 1 << 1;
-
-/// Returns the place of a ring of a process, which begins at a page.
-///
-/// # Errors
-/// `EINVAL` if it does not, `EFAULT` if it is not there.
-pub fn ring(request: &Request<'_>, addr: u64, len: u64, written: bool) -> Result<Pages, Errno> {
-    if !addr.is_multiple_of(PAGE) {
-        return Err(Errno::INVAL);
-    }
-    let place = request.process().place(addr, len, written)?;
-    Ok(Pages::new(place, PAGE_SHIFT, 0))
-}
 
 /// Creates a completion queue (`UVERBS_METHOD_CQ_CREATE`, and `create_cq` of the driver).
 ///
@@ -52,7 +40,8 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     if vector != 0 {
         return Err(Errno::INVAL);
     }
-    let params = params(file, request, entries, &asked)?;
+    let mut rings = Rings::new();
+    let params = params(file, request, entries, &asked, &mut rings)?;
     let params = match (flags & IGNORE_OVERRUN != 0, asked.flags & CQ_HOLDING != 0) {
         (false, false) => params,
         (false, true) => params.holding(asked.few.get()),
@@ -63,6 +52,7 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let created = file.device().driver().command::<command::CreateCq>(&CreateCq { uar, ..params });
     let result = created.inspect_err(|_| file.release_slot(uar))?;
     let cqn = result.cqn;
+    file.keep_rings(Source::Cq, cqn.get(), rings);
     let user_handle = request.value(cq::USER_HANDLE);
     let route = Route { user_handle, completions, events, completion_count: 0, event_count: 0 };
     file.device().routes().insert((file.device().number(), Source::Cq, cqn.get()), route);
@@ -83,6 +73,7 @@ fn params(
     request: &Request<'_>,
     entries: u32,
     asked: &CqReq,
+    rings: &mut Rings,
 ) -> Result<CreateCq, Errno> {
     let driver = file.device().driver();
     let holds = asked.flags & CQ_HOLDING != 0;
@@ -101,6 +92,6 @@ fn params(
         return Err(Errno::OPNOTSUPP);
     }
     let len = u64::from(offered) * u64::from(CQE_LEN);
-    let pages = ring(request, asked.buf.get(), len, true)?;
+    let pages = ring(file, request, rings, asked.buf.get(), len, true)?;
     Ok(CreateCq::new(0, driver.eqn(), asked.log_size, pages))
 }

@@ -1,20 +1,26 @@
 //! An open device file: its context, its objects and its doorbell pages.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
 use rustix::io::Errno;
 use vrnic_abi::admin::command;
 use vrnic_abi::uar::SLOTS;
+use vrnic_abi::uverbs::NEXT_RING;
 use vrnic_abi::{ContextId, UarIndex, regs};
+use vrnic_queues::mapping::Mapping;
 
 use super::channel::Channel;
 use super::device::Device;
 use super::objects::{Object, Objects};
+use super::ring::{RINGS, Rings};
 use super::routes::Source;
 use crate::adapter::bar;
+use crate::adapter::waker::Page as KickPage;
 use crate::memory::space::errno;
 use crate::trap::task::FileId;
 
@@ -35,10 +41,13 @@ struct Page {
 pub struct OpenFile {
     device: Arc<Device>,
     /// The memory that the program maps: doorbell pages and queues, at their offsets in BAR2.
-    memory: File,
+    memory: Arc<File>,
+    kick: KickPage,
     id: FileId,
     context: Option<ContextId>,
     pages: Vec<Page>,
+    /// The rings in the memory that the program maps, by the kind and the number of their queues.
+    rings: HashMap<(Source, u32), Rings>,
     /// The objects of the program.
     pub objects: Objects,
     events: Option<Arc<Channel>>,
@@ -53,8 +62,7 @@ impl OpenFile {
     pub fn open(device: &Arc<Device>) -> Result<(Self, OwnedFd), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = File::from(memfd_create(device.name(), flags)?);
-        let len = KICK_OFFSET + u64::from(regs::KICK_LEN);
-        memory.set_len(len).map_err(|error| errno(&error))?;
+        memory.set_len(RINGS.end).map_err(|error| errno(&error))?;
         // Accesses to what we have mapped must not fail because a program makes the file shorter.
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         // The program's descriptor must be of another open file than ours: the end of the last one
@@ -62,13 +70,17 @@ impl OpenFile {
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         let theirs = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let id = FileId::of(&memory)?;
+        let kick = Arc::new(kick_page(memory.as_fd())?);
+        device.driver().host().waker().add(&kick);
         device.routes().opened();
         let this = Self {
             device: Arc::clone(device),
-            memory,
+            memory: Arc::new(memory),
+            kick,
             id,
             context: None,
             pages: Vec::new(),
+            rings: HashMap::new(),
             objects: Objects::default(),
             events: None,
             channels: Vec::new(),
@@ -92,6 +104,19 @@ impl OpenFile {
     #[must_use]
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+
+    /// Returns the same as a file.
+    #[must_use]
+    pub fn memory_file(&self) -> &Arc<File> {
+        &self.memory
+    }
+
+    /// Keeps the rings of a queue until it is destroyed.
+    pub fn keep_rings(&mut self, source: Source, id: u32, rings: Rings) {
+        if !rings.is_empty() {
+            self.rings.insert((source, id), rings);
+        }
     }
 
     /// Returns the context.
@@ -216,28 +241,35 @@ impl OpenFile {
     pub fn destroy(&mut self, object: &Object) -> Result<[u32; 2], Errno> {
         let device = Arc::clone(&self.device);
         let driver = device.driver();
-        let counts = |source, id| device.routes().remove((device.number(), source, id));
+        let rings = &mut self.rings;
+        let mut counts = |source, id| {
+            drop(rings.remove(&(source, id)));
+            device.routes().remove((device.number(), source, id))
+        };
         match object {
             Object::Ah(_) => {}
             Object::Mr(key) => driver.command::<command::DeregMr>(key)?,
             Object::Pd(pdn) => driver.command::<command::FreePd>(pdn)?,
             Object::Cq(cqn, uar) => {
                 driver.command::<command::DestroyCq>(cqn)?;
+                let counts = counts(Source::Cq, cqn.get());
                 self.release_slot(*uar);
-                return Ok(counts(Source::Cq, cqn.get()));
+                return Ok(counts);
             }
             Object::Qp(qp) => {
                 driver.command::<command::DestroyQp>(&qp.qpn)?;
+                let counts = counts(Source::Qp, qp.qpn.get());
                 self.release_slot(qp.uar);
                 if let Some((start, len)) = qp.device_sq {
                     self.clear(start, len);
                 }
-                return Ok(counts(Source::Qp, qp.qpn.get()));
+                return Ok(counts);
             }
             Object::Srq(srq) => {
                 driver.command::<command::DestroySrq>(&srq.srqn)?;
+                let counts = counts(Source::Srq, srq.srqn.get());
                 self.release_slot(srq.uar);
-                return Ok(counts(Source::Srq, srq.srqn.get()));
+                return Ok(counts);
             }
         }
         Ok([0; 2])
@@ -265,6 +297,14 @@ impl Drop for OpenFile {
         if let Some(events) = self.events.take() {
             self.device.routes().remove_device(&events);
         }
+        self.device.driver().host().waker().remove(&self.kick);
         self.device.routes().closed();
     }
+}
+
+/// Maps the kick page of a device file, and tells the programs where rings begin.
+fn kick_page(memory: BorrowedFd<'_>) -> Result<Mapping, Errno> {
+    let page = Mapping::device(memory, KICK_OFFSET, regs::KICK_LEN as usize)?;
+    page.word64(NEXT_RING).ok_or(Errno::IO)?.store(RINGS.start, Ordering::Release);
+    Ok(page)
 }

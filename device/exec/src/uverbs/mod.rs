@@ -15,6 +15,7 @@
 //! | [`query`] | queries of an adapter, and contexts |
 //! | [`address`] | paths to peers, and address handles |
 //! | [`region`] | protection domains and memory regions |
+//! | [`ring`] | the memory of rings |
 //! | [`cq`], [`qp`], [`qp_attr`], [`srq`] | queues |
 //! | [`channel`] | files from which programs read events |
 //! | [`routes`] | the way of the adapter's events to these files |
@@ -33,6 +34,7 @@ pub mod qp_attr;
 pub mod query;
 pub mod region;
 pub mod request;
+pub mod ring;
 pub mod routes;
 pub mod srq;
 pub mod wire;

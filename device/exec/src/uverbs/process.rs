@@ -28,6 +28,12 @@ pub trait Process {
     /// `EFAULT` if that is not so.
     fn place(&self, addr: u64, len: u64, written: bool) -> Result<GuestAddr, Errno>;
 
+    /// Returns the file of which a range of its memory is a shared mapping, and the place of the
+    /// range in the file. `None` if that is not so.
+    fn mapped(&self, _addr: u64, _len: u64) -> Option<(FileId, u64)> {
+        None
+    }
+
     /// Returns the file that a descriptor refers to.
     ///
     /// # Errors

@@ -9,11 +9,11 @@ use vrnic_abi::uar::SQ_MEMORY_UNIT;
 use vrnic_abi::uverbs::{QpReq, QpReqFlags, QpResp};
 use vrnic_abi::{Pdn, UarIndex, sq};
 
-use super::cq::ring;
 use super::file::OpenFile;
 use super::objects::{Object, Qp};
 use super::region::forget;
 use super::request::Request;
+use super::ring::{Rings, ring};
 use super::routes::{Route, Source};
 use super::srq::is_recv_queue;
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, qp};
@@ -116,11 +116,17 @@ impl Plan {
     }
 
     /// Returns the adapter's parameters, without CQs and an SRQ.
-    fn params(&self, request: &Request<'_>, pdn: Pdn) -> Result<CreateQp, Errno> {
+    fn params(
+        &self,
+        file: &OpenFile,
+        request: &Request<'_>,
+        pdn: Pdn,
+        rings: &mut Rings,
+    ) -> Result<CreateQp, Errno> {
         let asked = &self.asked;
-        let queue = |log_size, addr, len| match log_size {
+        let mut queue = |log_size, addr, len| match log_size {
             NO_QUEUE => Ok(Pages::default()),
-            _ => ring(request, addr, len, false),
+            _ => ring(file, request, rings, addr, len, false),
         };
         let sends = match self.in_device() {
             true => Pages::default(),
@@ -185,15 +191,17 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         None => file.events().cloned(),
     };
     let plan = Plan::new(file, request)?;
+    let mut rings = Rings::new();
     let params = CreateQp {
         send_cqn,
         recv_cqn,
         srqn: srq.map(|srq| srq.srqn).unwrap_or_default(),
-        ..plan.params(request, pdn)?
+        ..plan.params(file, request, pdn, &mut rings)?
     };
     let uar = file.take_slot()?;
     let created = file.device().driver().command::<command::CreateQp>(&CreateQp { uar, ..params });
     let result = created.inspect_err(|_| file.release_slot(uar))?;
+    file.keep_rings(Source::Qp, result.qpn.get(), rings);
     let user_handle = request.value(qp::USER_HANDLE);
     let route = Route { user_handle, events, ..Route::default() };
     let key = (file.device().number(), Source::Qp, result.qpn.get());

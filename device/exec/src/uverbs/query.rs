@@ -8,8 +8,10 @@ use vrnic_abi::uverbs::{ContextResp, Features};
 use super::device::PORT;
 use super::file::{KICK_OFFSET, OpenFile};
 use super::request::Request;
+use super::ring::RINGS;
 use super::wire::{UHW_OUT, device};
 use super::write::GidEntry;
+use crate::memory::PAGE_SHIFT;
 
 /// `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS` and `IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA`.
 const CORE_SUPPORT: u64 = 1 << 0 | 1 << 1;
@@ -90,6 +92,7 @@ pub fn get_context(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Err
     ] {
         features.set(feature, caps.has(of_device));
     }
+    let first_ring = u32::try_from(RINGS.start >> PAGE_SHIFT).map_err(|_| Errno::IO)?;
     request.respond_or_zero(
         UHW_OUT,
         &ContextResp {
@@ -102,7 +105,7 @@ pub fn get_context(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Err
             max_inline: caps.max_inline,
             max_cqe: caps.max_cqe,
             features: features.bits().into(),
-            ..ContextResp::default()
+            rings: first_ring.into(),
         },
     )
 }

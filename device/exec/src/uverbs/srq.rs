@@ -5,11 +5,11 @@ use vrnic_abi::admin::{self, CreateSrq, command};
 use vrnic_abi::uverbs::{SrqReq, SrqResp};
 use vrnic_abi::{rq, sq};
 
-use super::cq::ring;
 use super::file::OpenFile;
 use super::objects::{Object, Srq};
 use super::region::forget;
 use super::request::Request;
+use super::ring::{Rings, ring};
 use super::routes::{Route, Source};
 use super::wire::device::CORE_OUT;
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, srq};
@@ -58,7 +58,8 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         return Err(Errno::INVAL);
     }
     let len = u64::from(entries) * u64::from(stride);
-    let pages = ring(request, asked.buf.get(), len, false)?;
+    let mut rings = Rings::new();
+    let pages = ring(file, request, &mut rings, asked.buf.get(), len, false)?;
     let uar = file.take_slot()?;
     let params = CreateSrq {
         pages,
@@ -71,6 +72,7 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let created = file.device().driver().command::<command::CreateSrq>(&params);
     let result = created.inspect_err(|_| file.release_slot(uar))?;
     let srqn = result.srqn;
+    file.keep_rings(Source::Srq, srqn.get(), rings);
     let user_handle = request.value(srq::USER_HANDLE);
     let route = Route { user_handle, events, ..Route::default() };
     file.device().routes().insert((file.device().number(), Source::Srq, srqn.get()), route);

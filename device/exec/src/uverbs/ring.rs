@@ -1,0 +1,129 @@
+//! The memory of rings. Usually the plugin takes it from the device file, so that the adapter
+//! reaches it without system calls. Otherwise it is any memory of the process.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use vrnic_abi::admin::Pages;
+use vrnic_queues::mapping::Mapping;
+
+use super::file::OpenFile;
+use super::request::Request;
+use crate::memory::spaces::{Number, Spaces};
+use crate::memory::{PAGE, PAGE_SHIFT};
+
+/// The part of a device file from which rings come: 2^50 bytes, of which each is used once.
+pub const RINGS: Range<u64> = 1 << 36..(1 << 36) + (1 << 50);
+
+/// The memory of a ring in a device file. When this is dropped, it is free.
+#[derive(Debug)]
+pub struct SharedRing {
+    spaces: Arc<Spaces>,
+    number: Number,
+    file: Arc<File>,
+    place: Range<u64>,
+}
+
+impl SharedRing {
+    /// Maps a range of a file. Nobody can make the file shorter.
+    ///
+    /// # Errors
+    /// `EINVAL` if the range is not one for rings, and the errors of mmap.
+    fn map(spaces: &Arc<Spaces>, file: &Arc<File>, place: Range<u64>) -> Result<Self, Errno> {
+        if place.is_empty() || place.start < RINGS.start || place.end > RINGS.end {
+            return Err(Errno::INVAL);
+        }
+        let len = usize::try_from(place.end - place.start).map_err(|_| Errno::INVAL)?;
+        let mapping = Mapping::device(file.as_fd(), place.start, len)?;
+        let number = spaces.insert_ring(mapping)?;
+        Ok(Self { spaces: Arc::clone(spaces), number, file: Arc::clone(file), place })
+    }
+}
+
+impl Drop for SharedRing {
+    fn drop(&mut self) {
+        self.spaces.remove(self.number);
+        let Range { start, end } = self.place;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // If it fails, the memory is free when the file ends.
+        let _kept = fallocate(&*self.file, flags, start, end - start);
+    }
+}
+
+/// The rings of a queue, as far as they are in a device file.
+pub type Rings = Vec<SharedRing>;
+
+/// Returns the place of a ring of a process, which begins at a page. If the ring is in the device
+/// file, adds it to `rings`.
+///
+/// # Errors
+/// `EINVAL` if it does not begin so, `EFAULT` if it is not there.
+pub fn ring(
+    file: &OpenFile,
+    request: &Request<'_>,
+    rings: &mut Rings,
+    addr: u64,
+    len: u64,
+    written: bool,
+) -> Result<Pages, Errno> {
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::INVAL);
+    }
+    let shared = request.process().mapped(addr, len).and_then(|(id, start)| {
+        let end = start.checked_add(len)?.checked_next_multiple_of(PAGE)?;
+        let spaces = file.device().driver().host().spaces();
+        (id == file.id()).then(|| SharedRing::map(spaces, file.memory_file(), start..end).ok())?
+    });
+    let place = match shared {
+        Some(shared) => {
+            let place = shared.number.place(0)?;
+            rings.push(shared);
+            place
+        }
+        None => request.process().place(addr, len, written)?,
+    };
+    Ok(Pages::new(place, PAGE_SHIFT, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, fstat, memfd_create};
+
+    use super::*;
+
+    fn file() -> Arc<File> {
+        let file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).expect("a file"));
+        file.set_len(RINGS.end).expect("a length");
+        Arc::new(file)
+    }
+
+    #[test]
+    fn a_ring_is_the_memory_of_the_file_and_free_at_its_end() {
+        let (spaces, file) = (Arc::new(Spaces::default()), file());
+        let start = RINGS.start + (1 << 40);
+        let ring = SharedRing::map(&spaces, &file, start..start + 8192).expect("mapped");
+        let theirs = Mapping::device(file.as_fd(), start, 8192).expect("mapped");
+        spaces.hold().write(ring.number, 4096, &[9; 8]).expect("inside");
+        let word = theirs.word64(4096).expect("inside");
+        assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), u64::from_le_bytes([9; 8]));
+        assert!(fstat(&*file).expect("a file").st_blocks > 0);
+        let number = ring.number;
+        drop(ring);
+        assert!(!spaces.hold().has(number));
+        assert_eq!(fstat(&*file).expect("a file").st_blocks, 0);
+    }
+
+    #[test]
+    fn other_parts_of_the_file_are_no_rings() {
+        let (spaces, file) = (Arc::new(Spaces::default()), file());
+        for place in [0..4096, RINGS.start - 4096..RINGS.start + 4096, RINGS.end..RINGS.end + 4096]
+        {
+            let refused = SharedRing::map(&spaces, &file, place.clone());
+            assert_eq!(refused.err(), Some(Errno::INVAL), "{place:?}");
+        }
+    }
+}
