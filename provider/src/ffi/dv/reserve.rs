@@ -156,8 +156,11 @@ unsafe fn make_queues(wanted: &mut c::vrnicdv_reservation, most: u32) -> Result<
     }
     // SAFETY: the completion queue was made above.
     let armed = unsafe { poll::req_notify_cq(cq, 0) } == 0;
-    // SAFETY: the domain and the completion queue are live.
-    let qp = if armed { unsafe { make_qp(wanted, cq) } } else { None };
+    let qp = match armed {
+        // SAFETY: the domain and the completion queue are live.
+        true => unsafe { make_qp(wanted, cq) },
+        false => None,
+    };
     let Some(qp) = qp else {
         // SAFETY: nothing uses the completion queue.
         unsafe { c::ibv_destroy_cq(cq) };
