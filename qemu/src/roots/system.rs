@@ -61,7 +61,8 @@ impl System {
     }
 
     /// Returns QEMU's arguments. What the guest writes to its disk is lost when QEMU ends.
-    pub(crate) fn arguments(&self, kernel: &str, name: &str) -> Vec<String> {
+    #[must_use]
+    pub fn arguments(&self, kernel: &str, name: &str) -> Vec<String> {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let drive = |id: &str, file: &str, how: &str| {
             format!("if=none,id={id},format=raw,file={file},{how}")

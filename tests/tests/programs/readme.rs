@@ -4,29 +4,19 @@
 //!
 //! Shows: tools
 
+mod vms;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
-use vrnic_qemu::agent::Agent;
-use vrnic_qemu::machine::accel::Accel;
 use vrnic_qemu::machine::paths::Paths;
-use vrnic_qemu::machine::process::Killed;
-use vrnic_qemu::roots::hosts;
-use vrnic_qemu::roots::overlay::{Contents, write_initramfs};
 use vrnic_qemu::traffic::perftest::with_sound_clocks;
 use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::repository::script::{self, archive, base_root, run, said, succeed, top};
-
-/// Time limit of a guest that boots.
-const BOOT: Duration = Duration::from_secs(180);
-/// Time limit of a command in it.
-const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The documents whose blocks are commands.
 const DOCUMENTS: [&str; 6] = [
@@ -45,7 +35,8 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::alone("packages", packages),
         Case::alone("scripts_run", scripts_run),
         Case::alone("demonstration", demonstration),
-        Case::alone("your_own_vms", own_vms),
+        Case::alone("your_own_vms", vms::small),
+        Case::alone("your_own_systems", vms::systems),
         Case::alone("scripts_lab", labs),
         Case::alone("first_job", first_job),
         Case::alone("ports", ports),
@@ -70,22 +61,25 @@ fn beginning(with: &str) -> Result<Vec<String>> {
 }
 
 /// The beginnings of the blocks that the cases run.
-const RUN: [&str; 9] = [
+const RUN: [&str; 12] = [
     "scripts/package",
     "scripts/run",
     "console\n$ scripts/lab",
     "mkdir -p /run/vrnic",
     "vm() {",
     "nic=$(",
+    "mount -t 9p",
+    "apt install ./vrnic",
+    "[Service]",
     "scripts/lab",
     "ci/ports",
     "mkdir mine",
 ];
 
 /// The beginnings of blocks that no case runs: jobs need a forge; the suite `image` runs the image
-/// without podman; the suite `system` has commands for whole Debian systems of its own; and these
-/// tests cannot expect libvirt and virtme-ng on a machine.
-const NOT_RUN: [&str; 12] = [
+/// without podman; the suite `layouts` loads plugins; and these tests cannot expect libvirt and
+/// virtme-ng on a machine.
+const NOT_RUN: [&str; 9] = [
     "jobs:",
     "yaml\njobs:",
     "yaml\nname: rdma",
@@ -93,9 +87,6 @@ const NOT_RUN: [&str; 12] = [
     "vng --run",
     "net='-netdev",
     "virsh define",
-    "apt install ./vrnic",
-    "mount -t 9p",
-    "[Service]",
     "tar -xJf",
     "LD_PRELOAD=",
 ];
@@ -288,95 +279,4 @@ fn ports() -> Result<()> {
 /// Returns the lines of a block.
 fn lines(block: &str) -> Vec<String> {
     block.lines().map(str::to_owned).collect()
-}
-
-/// Runs the daemon and two QEMUs with the arguments of docs/guests.md, and its commands in the
-/// guests: they exchange data.
-fn own_vms() -> Result<()> {
-    let paths = Paths::from_env()?;
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name);
-    let contents = Contents { files: &[], tree: None, names: &hosts::table(2, 1) };
-    write_initramfs(&paths, contents, &path("initramfs"))?;
-    fs::create_dir(path("packages"))?;
-    let (daemon, vm) = (&beginning("mkdir -p /run/vrnic")?[0], &beginning("vm() {")?[0]);
-    // The page leaves the disk to the user. These guests have a kernel and an agent instead.
-    let machine = format!(
-        "-kernel {kernel} -initrd {folder}/initramfs -append \"console=ttyS0 quiet no_timer_check \
-         tsc=reliable rdinit=/init panic=-1 hostname=$1\" -nodefaults -no-reboot \
-         -device virtio-serial-pci -chardev socket,id=agent,path={folder}/$1.agent,server=on,wait=off \
-         -device virtserialport,chardev=agent,name=vrnic.agent",
-        kernel = paths.kernel().display(),
-        folder = folder.path().display(),
-    );
-    let accel = Accel::choose(&paths)?.arguments().join(" ");
-    let console = format!("-display none -serial file:{}/$1.console", folder.path().display());
-    let mut run = vm.clone();
-    for (printed, tested) in [
-        ("qemu-system-x86_64", &*top()?.join("scripts/qemu").to_string_lossy()),
-        ("-accel kvm", &accel),
-        ("-m 2G", "-m 1G"),
-        ("size=2G", "size=1G"),
-        ("-drive file=$1.qcow2,if=virtio", &machine),
-        ("path=build/packages", &format!("path={}", path("packages").display())),
-        ("-nographic", &console),
-    ] {
-        ensure!(run.contains(printed), "the page has no {printed}:\n{vm}");
-        run = run.replace(printed, tested);
-    }
-    // The sockets are in a separate /run, which ends with its processes.
-    let script = format!(
-        "mount -t tmpfs tmpfs /run && PATH={bin}:$PATH
-         {daemon} &
-         until [ -e /run/vrnic/a.sock ] && [ -e /run/vrnic/b.net ]; do kill -0 $!; sleep 0.1; done
-         {run}
-         vm a & vm b",
-        bin = paths.bin.display(),
-    );
-    let log = fs::File::create(path("log"))?;
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", &script])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
-    let mut vms = Killed::start(command).context("cannot run unshare")?;
-    let failure = || {
-        let text = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
-        [script.clone(), text("log"), text("a.console"), text("b.console")].join("\n")
-    };
-    let a = reached(&path("a.agent"), "a", &mut vms).with_context(failure)?;
-    let b = reached(&path("b.agent"), "b", &mut vms).with_context(failure)?;
-    exchange(&a, &b).with_context(failure)
-}
-
-/// Waits for a guest.
-fn reached(agent: &Path, name: &str, vms: &mut Killed) -> Result<Agent> {
-    let end = Instant::now() + BOOT;
-    let port = loop {
-        match UnixStream::connect(agent) {
-            Ok(port) => break port,
-            Err(_) if vms.alive() && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            Err(error) => bail!("QEMU or the daemon ended: {error}"),
-        }
-    };
-    Agent::connect(name, port, BOOT)
-}
-
-/// Runs the commands of the page in two guests, which have the module without a package.
-fn exchange(a: &Agent, b: &Agent) -> Result<()> {
-    let commands = &beginning("nic=$(")?[0];
-    let of_b = commands.replace("00:0a", "00:0b").replace("10.9.0.1", "10.9.0.2");
-    for (guest, commands) in [(a, commands), (b, &of_b)] {
-        guest.check("modprobe -a ib_uverbs rdma_ucm && insmod /vrnic/vrnic.ko", SHORT_TIMEOUT)?;
-        guest.check(commands, SHORT_TIMEOUT)?;
-        guest
-            .check("until rdma link | grep -q 'state ACTIVE'; do sleep 0.2; done", SHORT_TIMEOUT)?;
-    }
-    let server = b.start("while :; do ib_write_bw; done")?;
-    let said = a.check("until ib_write_bw 10.9.0.2; do sleep 1; done", SHORT_TIMEOUT)?;
-    ensure!(said.contains("BW average"), "{said}");
-    server.kill()
 }
