@@ -1,6 +1,6 @@
 //! Pages of figures that are written by hand: each says of which commits its figures are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::files;
@@ -21,7 +21,7 @@ fn is_page(file: &Path) -> bool {
 }
 
 /// Returns what is wrong with a page.
-fn fault(page: &PathBuf, text: &str) -> Option<String> {
+fn fault(page: &Path, text: &str) -> Option<String> {
     let page = page.display();
     let start = text.find("**Commit");
     let Some(paragraph) = start.and_then(|start| text.get(start..)?.split("\n\n").next()) else {
@@ -52,8 +52,8 @@ fn is_in_history(commit: &str) -> Option<bool> {
 
 #[test]
 fn a_page_needs_a_commit_of_the_history() {
-    let page = PathBuf::from("docs/benchmarks/page.md");
-    let said = |text: &str| fault(&page, text).unwrap_or_default();
+    let page = Path::new("docs/benchmarks/page.md");
+    let said = |text: &str| fault(page, text).unwrap_or_default();
     assert!(said("# Page\n\nFigures.\n").contains("does not say"));
     assert!(said("# Page\n\n**Commits.** Of `scripts/bench`.\n").contains("names no commit"));
     let whole = is_in_history("HEAD").is_some();
