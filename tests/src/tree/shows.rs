@@ -142,11 +142,12 @@ fn understand(file: &Path, item: &Item<'_>, tag: &str, texts: &Texts) -> Result<
     Ok(Shown { topic: topic.to_owned(), words, file: file.to_owned(), test, in_guests })
 }
 
-/// Returns the suite in guests that a file belongs to: the file, or its folder, without extension.
+/// Returns the suite in guests that a file belongs to: its file or folder in the folder of a
+/// subject, without extension.
 fn suite(file: &Path) -> Option<PathBuf> {
     let below = |folder: &&'static str| Some((*folder, file.strip_prefix(folder).ok()?));
     let (folder, rest) = GUESTS.iter().find_map(below)?;
-    Some(Path::new(folder).join(rest.iter().next()?).with_extension(""))
+    Some(Path::new(folder).join(rest.iter().take(2).collect::<PathBuf>()).with_extension(""))
 }
 
 /// Returns the name of the case that runs a function: the text in quotes before the function's name
@@ -249,8 +250,8 @@ mod tests {
         ];
         let (shown, wrong) = read(&texts(&[
             ("a/tests/keys.rs", &keys.join("\n")),
-            ("tests/tests/b/mod.rs", "//! Shows: iwarp: all\nCase::new(\"a_case\", c::run);\n"),
-            ("tests/tests/b/c.rs", "/// Shows: tcp\npub(crate) fn run(pair: &Pair) {\n"),
+            ("tests/tests/a/b/mod.rs", "//! Shows: iwarp: all\nCase::new(\"a_case\", c::run);\n"),
+            ("tests/tests/a/b/c.rs", "/// Shows: tcp\npub(crate) fn run(pair: &Pair) {\n"),
         ]));
         assert!(wrong.is_empty(), "{wrong:?}");
         let page = page(&shown, None).expect("all topics");
@@ -261,8 +262,8 @@ mod tests {
                 "- Keys (`a/tests/keys.rs`)",
                 "- `a/tests/keys.rs`",
                 "  - one or several bytes (`bytes`)",
-                "- all (`tests/tests/b/mod.rs`)",
-                "- `tests/tests/b/c.rs`",
+                "- all (`tests/tests/a/b/mod.rs`)",
+                "- `tests/tests/a/b/c.rs`",
                 "  - a case (`a_case`)",
                 "- `a/tests/keys.rs`",
                 "  - a test (`a_test`)",
@@ -276,7 +277,8 @@ mod tests {
         let (shown, wrong) = read(&texts(&[
             ("a/src/lib.rs", "//! Shows: data\n/// Shows: data\nfn no_test() {}\n"),
             ("b/src/lib.rs", "/// Shows: nothing\n#[test]\nfn test() {}\n"),
-            ("tests/tests/c.rs", "/// Shows: data\nfn helper() {}\nCase::new(\"c\", other);\n"),
+            ("tests/tests/a/c.rs", "/// Shows: data\nfn helper() {}\nCase::new(\"c\", other);\n"),
+            ("tests/tests/a/d.rs", "Case::new(\"of_another_suite\", helper);\n"),
         ]));
         assert_eq!((shown, wrong.len()), (Vec::new(), 4), "{wrong:?}");
     }
