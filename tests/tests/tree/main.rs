@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`listed`] | numbers that are compared with a limit, with a list of those beyond it |
 //! | [`lines`] | lines of Markdown and of comments that are too long, and code in documentation |
+//! | [`manuals`] | manual pages of direct verbs, compared with the header |
 //! | [`modules`] | the modules of a crate, and the modules that each of them uses |
 //! | [`names`] | names and numbers in documents that nothing in the repository has |
 //! | [`paths`] | files that documents name |
@@ -29,6 +30,7 @@ mod figures;
 mod guards;
 mod lines;
 mod listed;
+mod manuals;
 mod modules;
 mod names;
 mod parameters;
@@ -95,6 +97,11 @@ fn what_tests_show_is_said_of_tests() {
 #[test]
 fn figures_have_commits() {
     none_of(&figures::undated(), "pages of figures without their commits");
+}
+
+#[test]
+fn calls_have_manual_pages() {
+    none_of(&manuals::check(), "calls of direct verbs and their manual pages that do not agree");
 }
 
 #[test]
