@@ -21,6 +21,8 @@ impl EtherType {
     pub const VLAN: Self = Self(0x8100);
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
+    /// The outer tag of a provider's network (802.1ad). Adapters have no frames with it.
+    pub const SERVICE_VLAN: Self = Self(0x88a8);
 }
 
 /// An Ethernet header.

@@ -17,6 +17,7 @@
 //! | [`offload`] | the checksums of a frame |
 //! | [`segments`] | frames that are joined to one, and cut again |
 //! | [`pool`] | the memory of frames |
+//! | [`transport`] | the headers of UDP and TCP |
 //! | [`toeplitz`] | the hash by which frames are spread over receive queues |
 //! | [`time`] | points in time |
 //!
@@ -41,6 +42,7 @@ pub mod reader;
 pub mod segments;
 pub mod time;
 pub mod toeplitz;
+pub mod transport;
 
 pub use ethernet::{EtherType, Ethernet, VlanMac};
 pub use headers::Headers;

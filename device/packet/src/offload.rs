@@ -5,14 +5,10 @@ use std::ops::Range;
 use crate::Headers;
 use crate::checksum::{Sum, of_udp};
 use crate::ip::{Fault, Protocol};
+use crate::transport::{self, UDP_LENGTH, put, word};
 
 /// Offset of the checksum in a header of IPv4.
 const IN_IPV4: usize = 10;
-/// Offsets of the checksums in the headers of TCP and UDP.
-const IN_TCP: usize = 16;
-const IN_UDP: usize = 6;
-/// Offset of the length in a header of UDP, behind which a packet may have more bytes.
-const UDP_LENGTH: usize = 4;
 
 /// Writes the checksums of a frame. A frame without IP, a fragment, and extension headers of IPv6
 /// have no checksum of TCP or UDP that could be computed.
@@ -25,7 +21,7 @@ pub fn complete(frame: &mut [u8]) {
         let checksum = frame.get(header.clone()).map(|it| Sum::default().bytes(it).finish());
         let _fits = put(frame, header.start + IN_IPV4, checksum.unwrap_or_default());
     }
-    let Some((protocol, payload, at)) = transport(&headers, frame) else { return };
+    let Some((protocol, payload, at)) = layer(&headers, frame) else { return };
     if put(frame, at, 0).is_none() {
         return;
     }
@@ -43,7 +39,7 @@ pub fn are_right(frame: &[u8]) -> bool {
     let header = headers.header_range();
     let is_ip_right = headers.is_v6
         || frame.get(header).is_some_and(|bytes| Sum::default().bytes(bytes).finish() == 0);
-    let Some((protocol, payload, at)) = transport(&headers, frame).filter(|_| is_ip_right) else {
+    let Some((protocol, payload, at)) = layer(&headers, frame).filter(|_| is_ip_right) else {
         return false;
     };
     let (Some(network), Some(bytes)) = (headers.network(frame), frame.get(payload)) else {
@@ -64,27 +60,19 @@ fn found(frame: &[u8]) -> Option<Headers> {
 }
 
 /// Returns the protocol, the place of a whole datagram or segment, and that of its checksum.
-fn transport(headers: &Headers, frame: &[u8]) -> Option<(Protocol, Range<usize>, usize)> {
+fn layer(headers: &Headers, frame: &[u8]) -> Option<(Protocol, Range<usize>, usize)> {
     if headers.is_fragment || !headers.is_whole(frame) {
         return None;
     }
     let payload = headers.payload_range();
-    let (at, least, len) = match headers.protocol {
-        Protocol::TCP => (IN_TCP, 20, payload.len()),
-        Protocol::UDP => {
-            let length = frame.get(payload.start + UDP_LENGTH..)?.first_chunk()?;
-            (IN_UDP, 8, u16::from_be_bytes(*length).into())
-        }
-        _ => return None,
+    let least = transport::header_len(headers.protocol)?;
+    let len = match headers.protocol {
+        Protocol::UDP => word(frame, payload.start + UDP_LENGTH)?.into(),
+        _ => payload.len(),
     };
+    let at = transport::checksum(headers.protocol);
     let start = payload.start;
     (least..=payload.len())
         .contains(&len)
         .then(|| (headers.protocol, start..start + len, start + at))
-}
-
-/// Writes a 16-bit number.
-fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
-    *bytes.get_mut(at..)?.first_chunk_mut()? = value.to_be_bytes();
-    Some(())
 }

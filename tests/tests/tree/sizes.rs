@@ -41,7 +41,6 @@ const SAME_NAMES: &[(&str, usize)] = &[
     ("device/daemon", 8),
     ("device/dev/testdriver", 3),
     ("device/iwarp", 1),
-    ("device/packet", 2),
     ("device/roce", 2),
 ];
 

@@ -1,6 +1,6 @@
 //! Cuts a long UDP datagram or TCP segment into its frames.
 
-use super::headers::{FIRST, Headers, LAST, Protocol, SHORTEST};
+use super::headers::{FIRST, LAST, SHORTEST, SegmentHeaders};
 use crate::frame::Frame;
 
 /// Maximum number of frames that a datagram is cut into; the kernel joins no more
@@ -22,11 +22,12 @@ pub enum NotCut {
 /// # Errors
 /// See [`NotCut`].
 pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Frame)) -> Result<(), NotCut> {
-    let at = Headers::find(frame).ok_or(NotCut::Kind)?;
+    let at = SegmentHeaders::find(frame).ok_or(NotCut::Kind)?;
     let (headers, data) = frame.split_at_checked(at.data).ok_or(NotCut::Kind)?;
-    let many = match at.protocol {
-        Protocol::Udp => data.len() > segment.saturating_mul(MAX_FRAMES),
-        Protocol::Tcp => segment < SHORTEST,
+    let many = if at.is_udp() {
+        data.len() > segment.saturating_mul(MAX_FRAMES)
+    } else {
+        segment < SHORTEST
     };
     if many {
         return Err(NotCut::Kind);
@@ -69,14 +70,14 @@ struct Place {
 }
 
 /// Returns one of the frames.
-fn one(at: Headers, headers: &[u8], data: &[u8], place: Place) -> Option<Frame> {
+fn one(at: SegmentHeaders, headers: &[u8], data: &[u8], place: Place) -> Option<Frame> {
     let mut frame = Frame::of_parts(&[headers, data]);
     write(at, headers, frame.bytes_mut(), place)?;
     Some(frame)
 }
 
 /// Completes the headers of one of the frames, which are still those of all of them.
-fn write(at: Headers, headers: &[u8], frame: &mut [u8], place: Place) -> Option<()> {
+fn write(at: SegmentHeaders, headers: &[u8], frame: &mut [u8], place: Place) -> Option<()> {
     at.set_len(frame, frame.len())?;
     if let Some(id) = at.id(headers) {
         at.set_id(frame, id.wrapping_add(u16::try_from(place.number).ok()?))?;
@@ -85,7 +86,7 @@ fn write(at: Headers, headers: &[u8], frame: &mut [u8], place: Place) -> Option<
         // A RoCE packet needs no UDP checksum, because it has the ICRC.
         return at.set_checksum(frame, 0);
     }
-    if at.protocol == Protocol::Tcp {
+    if !at.is_udp() {
         let before = u32::try_from(place.number * place.segment).ok()?;
         at.set_number(frame, at.number(headers)?.wrapping_add(before))?;
         let not_last = if place.last { 0 } else { LAST };

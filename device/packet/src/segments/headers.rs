@@ -4,23 +4,12 @@
 use std::ops::Range;
 
 use crate::checksum::{fold, of_udp, sum};
-use crate::ethernet::{self, TAG_LEN};
-use crate::ip::{self, V4_LEN, V6_LEN};
+use crate::ethernet::{self, EtherType, TAG_LEN};
+use crate::ip::{Fault, Packet, Protocol, V4_LEN, V6_LEN};
+use crate::transport::{self, ROCE_PORT, TCP_FLAGS, TCP_LENGTH, TCP_MAX, TCP_NUMBER, put, word};
 
-/// IPv4: "more fragments", and the offset.
-const FRAGMENT: u16 = 0x3fff;
-/// Bytes of a UDP header.
-const UDP_LEN: usize = 8;
-/// The destination port of RoCE v2 (IBTA annex A17.3.2).
-const ROCE_PORT: u16 = 4791;
-/// The longest TCP header.
-const TCP_MAX: usize = 60;
-/// Length of the longest headers that [`Headers::find`] finds, with a VLAN tag.
+/// Length of the longest headers that [`SegmentHeaders::find`] finds, with a VLAN tag.
 pub const HEADERS_MAX: usize = ethernet::HEADER_LEN + TAG_LEN + V6_LEN + TCP_MAX;
-/// Offsets in a TCP header: the number of the first byte, the length of the header, the flags.
-const NUMBER: usize = 4;
-const LENGTH: usize = 12;
-const FLAGS: usize = 13;
 /// The shortest data of a TCP segment to which others are joined (Linux, `TCP_MIN_MSS`, without the
 /// longest options).
 pub const SHORTEST: usize = 48;
@@ -31,46 +20,11 @@ pub const FIRST: u8 = 0x80;
 /// Flags with which a segment is not joined here: SYN, RST, URG, ECE and CWR.
 pub const ALONE: u8 = 0x02 | 0x04 | 0x20 | 0x40 | FIRST;
 
-/// The protocol above IP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// UDP.
-    Udp,
-    /// TCP.
-    Tcp,
-}
-
-impl Protocol {
-    const fn number(self) -> u8 {
-        match self {
-            Self::Udp => ip::Protocol::UDP.0,
-            Self::Tcp => ip::Protocol::TCP.0,
-        }
-    }
-
-    /// Returns the length of its shortest header.
-    const fn header_len(self) -> usize {
-        match self {
-            Self::Udp => UDP_LEN,
-            Self::Tcp => 20,
-        }
-    }
-
-    /// Returns the offset of the checksum in its header.
-    #[must_use]
-    pub const fn checksum(self) -> usize {
-        match self {
-            Self::Udp => 6,
-            Self::Tcp => 16,
-        }
-    }
-}
-
 /// The headers of a datagram or segment that is not a fragment, over IPv4 without options or IPv6
 /// without extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Headers {
-    /// The protocol above IP.
+pub struct SegmentHeaders {
+    /// UDP or TCP.
     pub protocol: Protocol,
     /// Offset of the IP header.
     pub ip: usize,
@@ -80,28 +34,27 @@ pub struct Headers {
     pub data: usize,
 }
 
-impl Headers {
+impl SegmentHeaders {
     /// Finds the headers of a frame.
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
-        let kind = |at: usize| frame.get(at..)?.first_chunk::<2>().copied();
-        let tagged = matches!(kind(12)?, [0x81, 0] | [0x88, 0xa8]);
+        let kind = |at: usize| Some(EtherType(word(frame, at)?));
+        let at = ethernet::HEADER_LEN - 2;
+        let tagged = matches!(kind(at)?, EtherType::VLAN | EtherType::SERVICE_VLAN);
         let ip = ethernet::HEADER_LEN + if tagged { TAG_LEN } else { 0 };
-        let header = frame.get(ip..)?;
-        let (transport, next) = match (kind(ip - 2)?, *header.first()?) {
-            ([0x08, 0x00], 0x45) if word(header, 6)? & FRAGMENT == 0 => (ip + V4_LEN, 9),
-            ([0x86, 0xdd], 0x60..=0x6f) => (ip + V6_LEN, 6),
-            _ => return None,
-        };
-        let (protocol, len) = match ip::Protocol(*header.get(next)?) {
-            ip::Protocol::UDP => (Protocol::Udp, UDP_LEN),
-            ip::Protocol::TCP => {
-                (Protocol::Tcp, usize::from(frame.get(transport + LENGTH)? >> 4) * 4)
-            }
-            _ => return None,
+        let packet = Packet::parse(kind(ip - 2)?, frame.get(ip..)?).ok()??;
+        let other = matches!(packet.fault, Some(Fault::Version | Fault::HeaderLength));
+        if other || packet.fault == Some(Fault::Options) || packet.is_fragment {
+            return None;
+        }
+        let (protocol, transport) = (packet.protocol, ip + packet.header_bytes.len());
+        let least = transport::header_len(protocol)?;
+        let len = match protocol {
+            Protocol::TCP => usize::from(frame.get(transport + TCP_LENGTH)? >> 4) * 4,
+            _ => least,
         };
         let data = transport + len;
-        let found = len >= protocol.header_len() && frame.len() >= data;
+        let found = len >= least && frame.len() >= data;
         found.then_some(Self { protocol, ip, transport, data })
     }
 
@@ -111,10 +64,22 @@ impl Headers {
         self.transport - self.ip == V4_LEN
     }
 
+    /// Returns whether this is a datagram of UDP, and not a segment of TCP.
+    #[must_use]
+    pub fn is_udp(self) -> bool {
+        self.protocol == Protocol::UDP
+    }
+
+    /// Returns the offset of the checksum in the header of UDP or TCP.
+    #[must_use]
+    pub const fn checksum(self) -> usize {
+        transport::checksum(self.protocol)
+    }
+
     /// Returns whether the datagram goes to the port of RoCE.
     #[must_use]
     pub fn is_roce(self, frame: &[u8]) -> bool {
-        self.protocol == Protocol::Udp && word(frame, self.transport + 2) == Some(ROCE_PORT)
+        self.is_udp() && word(frame, self.transport + 2) == Some(ROCE_PORT)
     }
 
     /// Returns whether the frame has a VLAN tag.
@@ -134,7 +99,7 @@ impl Headers {
     pub fn fits(self, frame: &[u8], len: usize) -> bool {
         let (total, from) = self.total();
         let right = |at, from: usize| word(frame, at).is_some_and(|n| usize::from(n) + from == len);
-        let udp = self.protocol == Protocol::Udp;
+        let udp = self.is_udp();
         right(total, from) && (!udp || right(self.transport + 4, self.transport))
     }
 
@@ -149,11 +114,11 @@ impl Headers {
         let (total, from) = self.total();
         put(headers, total, u16::try_from(len.checked_sub(from)?).ok()?)?;
         match self.protocol {
-            Protocol::Udp => {
+            Protocol::UDP => {
                 let length = u16::try_from(len.checked_sub(self.transport)?).ok()?;
                 put(headers, self.transport + 4, length)
             }
-            Protocol::Tcp => Some(()),
+            _ => Some(()),
         }
     }
 
@@ -182,13 +147,13 @@ impl Headers {
     /// Returns the number of the first byte of a TCP segment.
     #[must_use]
     pub fn number(self, headers: &[u8]) -> Option<u32> {
-        let bytes = headers.get(self.transport + NUMBER..)?.first_chunk()?;
+        let bytes = headers.get(self.transport + TCP_NUMBER..)?.first_chunk()?;
         Some(u32::from_be_bytes(*bytes))
     }
 
     /// Writes the number of the first byte of a TCP segment.
     pub fn set_number(self, headers: &mut [u8], number: u32) -> Option<()> {
-        let field = headers.get_mut(self.transport + NUMBER..)?.first_chunk_mut()?;
+        let field = headers.get_mut(self.transport + TCP_NUMBER..)?.first_chunk_mut()?;
         *field = number.to_be_bytes();
         Some(())
     }
@@ -196,25 +161,25 @@ impl Headers {
     /// Returns the flags of a TCP segment.
     #[must_use]
     pub fn flags(self, headers: &[u8]) -> Option<u8> {
-        headers.get(self.transport + FLAGS).copied()
+        headers.get(self.transport + TCP_FLAGS).copied()
     }
 
     /// Writes the flags of a TCP segment.
     pub fn set_flags(self, headers: &mut [u8], flags: u8) -> Option<()> {
-        *headers.get_mut(self.transport + FLAGS)? = flags;
+        *headers.get_mut(self.transport + TCP_FLAGS)? = flags;
         Some(())
     }
 
     /// Writes a checksum of UDP or TCP.
     pub fn set_checksum(self, headers: &mut [u8], checksum: u16) -> Option<()> {
-        put(headers, self.transport + self.protocol.checksum(), checksum)
+        put(headers, self.transport + self.checksum(), checksum)
     }
 
     /// Computes the checksum of UDP or TCP of a whole frame, and writes it.
     pub fn complete(self, frame: &mut [u8]) -> Option<()> {
         self.set_checksum(frame, 0)?;
         let sum = self.sum(frame)?;
-        let checksum = if self.protocol == Protocol::Udp { of_udp(sum) } else { !fold(sum) };
+        let checksum = if self.is_udp() { of_udp(sum) } else { !fold(sum) };
         self.set_checksum(frame, checksum)
     }
 
@@ -236,7 +201,7 @@ impl Headers {
         let addresses = if self.is_v4() { 12 } else { 8 };
         let sum = sum(headers.get(self.ip + addresses..self.transport)?);
         let length = u64::try_from(len.checked_sub(self.transport)?).ok()?;
-        Some(fold(sum + u64::from(self.protocol.number()) + length))
+        Some(fold(sum + u64::from(self.protocol.0) + length))
     }
 
     /// Returns the places of all fields that are equal in joined frames: all except the lengths,
@@ -250,23 +215,12 @@ impl Headers {
             (0..ip + 4, ip + 6..transport, transport..transport + 4)
         };
         let [acknowledged, window, options] = match protocol {
-            Protocol::Udp => [data..data, data..data, data..data],
-            Protocol::Tcp => {
-                let flags = transport + FLAGS;
+            Protocol::TCP => {
+                let flags = transport + TCP_FLAGS;
                 [transport + 8..flags, flags + 1..transport + 16, transport + 18..data]
             }
+            _ => [data..data, data..data, data..data],
         };
         [first, middle, ports, acknowledged, window, options]
     }
-}
-
-/// Returns a 16-bit number.
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
-}
-
-/// Writes a 16-bit number.
-fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
-    *bytes.get_mut(at..)?.first_chunk_mut()? = value.to_be_bytes();
-    Some(())
 }

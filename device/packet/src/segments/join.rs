@@ -1,6 +1,6 @@
 //! Prepares a long segment of TCP as one to which others were joined ([`crate::frame::Joint`]).
 
-use super::headers::{FIRST, Headers, LAST, Protocol};
+use super::headers::{FIRST, LAST, SegmentHeaders};
 use crate::frame::Joint;
 
 /// Completes the headers of a segment of TCP, of which `headers` bytes are not data, so that it
@@ -9,8 +9,8 @@ use crate::frame::Joint;
 ///
 /// Returns `None` if the bytes do not begin with headers of TCP of this length.
 pub fn join(frame: &mut [u8], headers: usize, segment: u16) -> Option<Option<Joint>> {
-    let at = Headers::find(frame)?;
-    if at.protocol != Protocol::Tcp || at.data != headers {
+    let at = SegmentHeaders::find(frame)?;
+    if at.is_udp() || at.data != headers {
         return None;
     }
     if at.data + usize::from(segment) < frame.len() {
@@ -28,7 +28,7 @@ pub fn join(frame: &mut [u8], headers: usize, segment: u16) -> Option<Option<Joi
 ///
 /// Returns `None` if they are no headers of TCP.
 pub fn part(headers: &mut [u8], segment: u16, done: u32, is_last: bool) -> Option<()> {
-    let at = Headers::find(headers).filter(|at| at.protocol == Protocol::Tcp)?;
+    let at = SegmentHeaders::find(headers).filter(|at| !at.is_udp())?;
     if let Some(id) = at.id(headers) {
         let frames = done.checked_div(segment.into())?;
         at.set_id(headers, id.wrapping_add(u16::try_from(frames).ok()?))?;
@@ -41,13 +41,13 @@ pub fn part(headers: &mut [u8], segment: u16, done: u32, is_last: bool) -> Optio
 
 /// Writes the length, the checksum of IPv4, and the sum of the pseudo-header as the checksum of
 /// TCP, as a joined frame has them.
-pub fn prepare(at: Headers, frame: &mut [u8]) -> Option<()> {
+pub fn prepare(at: SegmentHeaders, frame: &mut [u8]) -> Option<()> {
     complete_ip(at, frame)?;
     let pseudo = at.pseudo(frame, frame.len())?;
     at.set_checksum(frame, pseudo)
 }
 
-fn complete_ip(at: Headers, frame: &mut [u8]) -> Option<()> {
+fn complete_ip(at: SegmentHeaders, frame: &mut [u8]) -> Option<()> {
     at.set_len(frame, frame.len())?;
     match at.id(frame) {
         Some(id) => at.set_id(frame, id),

@@ -10,10 +10,10 @@ use crate::discard::Discard;
 use crate::icrc;
 use crate::psn::Psn;
 
-/// The UDP port of RoCE v2, in both directions (A17).
-pub const UDP_PORT: u16 = 4791;
+/// The UDP port of RoCE v2, in both directions.
+pub use vrnic_packet::transport::ROCE_PORT as UDP_PORT;
 /// Bytes of a UDP header.
-pub const UDP_LEN: usize = 8;
+pub use vrnic_packet::transport::UDP_LEN;
 
 /// A received RoCE frame whose Ethernet, IP and UDP headers have been checked.
 #[derive(Clone, Copy, Debug)]

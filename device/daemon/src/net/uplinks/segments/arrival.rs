@@ -3,7 +3,7 @@
 use vrnic_adapter::ethernet::{self, Joint, SEGMENT_MIN};
 use vrnic_packet::pool::Buffer;
 use vrnic_packet::segments::cut::cut;
-use vrnic_packet::segments::headers::{Headers, Protocol};
+use vrnic_packet::segments::headers::SegmentHeaders;
 use vrnic_packet::segments::join::prepare;
 
 use crate::net::frame::{Frame, WrongLength};
@@ -47,9 +47,9 @@ fn join(received: &mut [u8]) -> Option<Joint> {
     let (header, frame) = received.split_first_chunk_mut::<HEADER>()?;
     let segment =
         Offload::from_bytes(*header).segment().filter(|segment| *segment >= SEGMENT_MIN)?;
-    let at = Headers::find(frame)?;
+    let at = SegmentHeaders::find(frame)?;
     let long = at.data + segment < frame.len();
-    if at.protocol != Protocol::Tcp || !long || !at.is_ip_right(frame) {
+    if at.is_udp() || !long || !at.is_ip_right(frame) {
         return None;
     }
     let joint = Joint { headers: at.data.try_into().ok()?, segment: segment.try_into().ok()? };

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
 use vrnic_adapter::ethernet::Joint;
-use vrnic_packet::segments::headers::{ALONE, HEADERS_MAX, Headers, LAST, Protocol, SHORTEST};
+use vrnic_packet::segments::headers::{ALONE, HEADERS_MAX, LAST, SHORTEST, SegmentHeaders};
 
 use super::cut::each_of;
 use crate::net::frame::Frame;
@@ -77,17 +77,17 @@ impl<'a> Joined<'a> {
 
     /// Returns the header of a joined frame.
     fn offload_of(frame: &Frame, joint: Joint) -> Option<Offload> {
-        let at = Headers::find(frame.bytes())?;
+        let at = SegmentHeaders::find(frame.bytes())?;
         Self::offload(at, joint.segment.into())
     }
 
-    fn offload(at: Headers, segment: usize) -> Option<Offload> {
-        let kind = match at.protocol {
-            Protocol::Udp => Kind::Udp,
-            Protocol::Tcp if at.is_v4() => Kind::TcpV4,
-            Protocol::Tcp => Kind::TcpV6,
+    fn offload(at: SegmentHeaders, segment: usize) -> Option<Offload> {
+        let kind = match (at.is_udp(), at.is_v4()) {
+            (true, _) => Kind::Udp,
+            (false, true) => Kind::TcpV4,
+            (false, false) => Kind::TcpV6,
         };
-        Offload::segments(kind, at.transport, at.protocol.checksum(), at.data, segment)
+        Offload::segments(kind, at.transport, at.checksum(), at.data, segment)
     }
 
     /// Joins frames to the first one. Returns none if no other frame can be joined to it. Frames
@@ -124,7 +124,7 @@ impl<'a> Joined<'a> {
         if let Some(id) = at.id(&headers) {
             at.set_id(&mut headers, id)?;
         }
-        if at.protocol == Protocol::Tcp {
+        if !at.is_udp() {
             let begun = at.flags(&headers)?;
             at.set_flags(&mut headers, begun | flags?)?;
         }
@@ -159,7 +159,7 @@ impl<'a> Joined<'a> {
 
 /// The first of several frames.
 struct Same<'a> {
-    at: Headers,
+    at: SegmentHeaders,
     first: &'a [u8],
     /// Length of its data.
     step: usize,
@@ -168,12 +168,9 @@ struct Same<'a> {
 impl<'a> Same<'a> {
     /// Returns none if no frame can follow this one.
     fn new(first: &'a [u8]) -> Option<Self> {
-        let at = Headers::find(first)?;
+        let at = SegmentHeaders::find(first)?;
         let this = Self { at, first, step: first.len() - at.data };
-        let kind = match at.protocol {
-            Protocol::Udp => at.is_roce(first),
-            Protocol::Tcp => this.step >= SHORTEST,
-        };
+        let kind = if at.is_udp() { at.is_roce(first) } else { this.step >= SHORTEST };
         let joins = kind && !at.is_tagged() && this.is_whole(first);
         joins.then_some(this)
     }
@@ -182,21 +179,18 @@ impl<'a> Same<'a> {
     /// its checksums, of which a RoCE packet has only that of IPv4.
     fn is_whole(&self, frame: &[u8]) -> bool {
         let Self { at, .. } = self;
-        let checked = match at.protocol {
-            Protocol::Udp => {
-                let checksum = at.transport + at.protocol.checksum();
-                frame.get(checksum..checksum + 2) == Some(&[0, 0])
-            }
-            Protocol::Tcp => {
-                at.flags(frame).is_some_and(|flags| flags & ALONE == 0) && at.is_right(frame)
-            }
+        let checked = if at.is_udp() {
+            let checksum = at.transport + at.checksum();
+            frame.get(checksum..checksum + 2) == Some(&[0, 0])
+        } else {
+            at.flags(frame).is_some_and(|flags| flags & ALONE == 0) && at.is_right(frame)
         };
         at.fits(frame, frame.len()) && at.is_ip_right(frame) && checked
     }
 
     /// Returns whether a segment of TCP with these flags is the last one.
     fn is_last(&self, flags: Option<u8>) -> bool {
-        self.at.protocol == Protocol::Tcp && flags.is_none_or(|flags| flags & LAST != 0)
+        !self.at.is_udp() && flags.is_none_or(|flags| flags & LAST != 0)
     }
 
     /// Returns whether a frame has the headers that the kernel would write when it cuts the frame
@@ -212,7 +206,7 @@ impl<'a> Same<'a> {
             let before = u32::try_from(step * usize::from(number)).ok()?;
             Some(at.number(frame)? == at.number(first)?.wrapping_add(before))
         };
-        let in_order = at.protocol == Protocol::Udp || continues() == Some(true);
+        let in_order = at.is_udp() || continues() == Some(true);
         equal && in_order && at.id(frame) == id && self.is_whole(frame)
     }
 }

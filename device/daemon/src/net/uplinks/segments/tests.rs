@@ -13,7 +13,7 @@ use vrnic_packet::ethernet::HEADER_LEN;
 use vrnic_packet::ip::{self, Addresses};
 use vrnic_packet::pool::Buffer;
 use vrnic_packet::segments::cut::{NotCut, cut};
-use vrnic_packet::segments::headers::{FIRST, Headers, LAST};
+use vrnic_packet::segments::headers::{FIRST, LAST, SegmentHeaders};
 use vrnic_packet::{Ethernet, MacAddr, Nanos};
 use vrnic_roce::psn::Psn;
 use vrnic_roce::wire::body::{Body, Part, Request};
@@ -137,7 +137,7 @@ fn what_the_kernel_would_change_is_not_joined() {
         let mut frames = frames[1..3].to_vec();
         let mut bytes = frames[1].bytes().to_vec();
         change(&mut bytes);
-        if let Some(at) = Headers::find(&bytes).filter(|_| completes) {
+        if let Some(at) = SegmentHeaders::find(&bytes).filter(|_| completes) {
             let id = at.id(&bytes).expect("IPv4");
             at.set_id(&mut bytes, id).expect("room");
         }
@@ -252,7 +252,7 @@ fn segments_that_the_kernel_would_change_are_not_joined() {
         let mut bytes = frames[1].bytes().to_vec();
         change(&mut bytes);
         if completes {
-            Headers::find(&bytes).expect("TCP").complete(&mut bytes).expect("room");
+            SegmentHeaders::find(&bytes).expect("TCP").complete(&mut bytes).expect("room");
         }
         frames[1] = Frame::new(bytes).expect("a frame");
         let (back, counts) = there_and_back(&frames);
@@ -280,7 +280,7 @@ fn segments_that_the_kernel_would_change_are_not_joined() {
 #[test]
 fn the_kernel_s_segments_are_cut() {
     let mut whole = stream(true, 5, &[1000]).remove(0).bytes().to_vec();
-    let at = Headers::find(&whole).expect("TCP");
+    let at = SegmentHeaders::find(&whole).expect("TCP");
     at.set_flags(&mut whole, 0x10 | LAST | FIRST).expect("room");
     let mut flags = Vec::new();
     cut(&whole, 300, |frame| {
@@ -297,7 +297,7 @@ fn the_kernel_s_segments_are_cut() {
 fn no_segment_gets_the_right_checksum_of_ip_instead_of_a_wrong_one() {
     let whole = stream(false, 5, &[1000]).remove(0).bytes().to_vec();
     let header = |segment: u16| {
-        let at = Headers::find(&whole).expect("TCP");
+        let at = SegmentHeaders::find(&whole).expect("TCP");
         let kind = offload::Kind::TcpV4;
         let offload = Offload::segments(kind, at.transport, 16, at.data, segment.into());
         offload.expect("small").to_bytes()
@@ -317,7 +317,7 @@ fn no_segment_gets_the_right_checksum_of_ip_instead_of_a_wrong_one() {
 #[test]
 fn short_segments_from_the_kernel_are_cut() {
     let whole = stream(false, 5, &[1000]).remove(0).bytes().to_vec();
-    let at = Headers::find(&whole).expect("TCP");
+    let at = SegmentHeaders::find(&whole).expect("TCP");
     for (segment, counts) in [(SEGMENT_MIN, &[4][..]), (SEGMENT_MIN - 1, &[1; 4])] {
         let kind = offload::Kind::TcpV4;
         let offload = Offload::segments(kind, at.transport, 16, at.data, segment);
@@ -331,7 +331,7 @@ fn short_segments_from_the_kernel_are_cut() {
 #[test]
 fn joined_frames_that_cannot_pass_are_lost() {
     let good = stream(false, 5, &[1000]).remove(0).bytes().to_vec();
-    let headers = Headers::find(&good).expect("TCP").data;
+    let headers = SegmentHeaders::find(&good).expect("TCP").data;
     let joined = |bytes: &[u8]| {
         let joint = Joint { headers: headers.try_into().expect("small"), segment: 300 };
         Frame::try_from(ethernet::Frame::joined(bytes.to_vec(), joint)).expect("a frame")
@@ -388,7 +388,7 @@ fn joined_segments_stay_joined_until_a_line_needs_single_ones() {
         assert_eq!(entries, 15);
         // The kernel may leave any checksum.
         let mut read = written.clone();
-        let checksum = HEADER + Headers::find(&read[HEADER..]).expect("TCP").transport + 16;
+        let checksum = HEADER + SegmentHeaders::find(&read[HEADER..]).expect("TCP").transport + 16;
         read[checksum] ^= 0x55;
         let [whole] = &arrive(&read)[..] else { panic!("one frame") };
         assert_eq!((whole.count(), whole.longest()), (15, singles[0].len()));
