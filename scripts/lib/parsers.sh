@@ -4,6 +4,8 @@
 # Each line: what is parsed, the part of the runs (1 of N), and the package, target and name of the test.
 # shellcheck disable=SC2034 # scripts/fuzz uses it
 PARSERS='headers of frames|1|vrnic-packet|test=hostile|any_frame_has_its_headers_within_it
+frames that are cut|1|vrnic-packet|test=hostile|any_frame_is_cut_into_right_ones
+checksums of frames|1|vrnic-packet|test=hostile|any_frame_gets_right_checksums
 packets of RoCE|1|vrnic-roce|test=hostile|any_bytes_for_the_parsers
 packets of RoCE in any state|1|vrnic-roce|test=hostile|any_packet_in_any_state
 octets of iWARP|1|vrnic-iwarp|test=wire|random::any_octets_are_parsed_or_refused
