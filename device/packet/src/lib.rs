@@ -14,6 +14,7 @@
 //! | [`ip`] | IPv4 and IPv6 headers |
 //! | [`headers`] | the places of both in a frame, which is parsed once |
 //! | [`frame`] | a frame on its way |
+//! | [`discards`] | counters of dropped packets |
 //! | [`offload`] | the checksums of a frame |
 //! | [`segments`] | frames that are joined to one, and cut again |
 //! | [`pool`] | the memory of frames |
@@ -30,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod discards;
 pub mod ethernet;
 pub mod frame;
 pub mod headers;

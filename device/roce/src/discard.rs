@@ -1,6 +1,7 @@
 //! Reasons for which a packet is dropped without an answer, and their counters.
 
 use vrnic_packet::Short;
+use vrnic_packet::discards::Reason;
 use vrnic_packet::ip::Fault;
 
 /// The reason for which a packet was dropped.
@@ -84,42 +85,11 @@ impl Discard {
     pub const COUNT: usize = Self::Refused as usize + 1;
 }
 
+impl Reason for Discard {
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
 /// Packets that were dropped, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Discards([u64; Discard::COUNT]);
-
-impl Discards {
-    /// Counts a packet.
-    pub fn count(&mut self, reason: Discard) {
-        if let Some(counter) = self.0.get_mut(reason as usize) {
-            *counter = counter.wrapping_add(1);
-        }
-    }
-
-    /// Returns the number of packets that were dropped for a reason.
-    #[must_use]
-    pub fn of(&self, reason: Discard) -> u64 {
-        self.0.get(reason as usize).copied().unwrap_or_default()
-    }
-
-    /// Returns the total number of dropped packets.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_reason_has_its_counter() {
-        let mut discards = Discards::default();
-        discards.count(Discard::Truncated);
-        discards.count(Discard::Refused);
-        discards.count(Discard::Refused);
-        assert_eq!((discards.of(Discard::Truncated), discards.of(Discard::Refused)), (1, 2));
-        assert_eq!((discards.of(Discard::Icrc), discards.total()), (0, 3));
-    }
-}
+pub type Discards = vrnic_packet::discards::Discards<Discard, { Discard::COUNT }>;

@@ -1,6 +1,7 @@
 //! Reasons for which a segment is dropped, and their counters.
 
 use vrnic_packet::Short;
+use vrnic_packet::discards::Reason;
 use vrnic_packet::ip::Fault;
 
 /// The reason for which a segment, or a part of one, was dropped.
@@ -70,21 +71,11 @@ impl Discard {
     pub const COUNT: usize = Self::Ended as usize + 1;
 }
 
-/// Segments that were dropped, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Discards([u64; Discard::COUNT]);
-
-impl Discards {
-    /// Counts a segment.
-    pub fn count(&mut self, reason: Discard) {
-        if let Some(counter) = self.0.get_mut(reason as usize) {
-            *counter = counter.wrapping_add(1);
-        }
-    }
-
-    /// Returns the number of segments that were dropped for a reason.
-    #[must_use]
-    pub fn of(&self, reason: Discard) -> u64 {
-        self.0.get(reason as usize).copied().unwrap_or_default()
+impl Reason for Discard {
+    fn number(self) -> usize {
+        self as usize
     }
 }
+
+/// Segments that were dropped, by reason.
+pub type Discards = vrnic_packet::discards::Discards<Discard, { Discard::COUNT }>;
