@@ -4,6 +4,9 @@
 //!
 //! Shows: cost
 
+#[path = "connection/context.rs"]
+mod context;
+
 use std::alloc::System;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -23,6 +26,8 @@ use vrnic_packet::{MacAddr, Nanos};
 use vrnic_tcp::connection::Connection;
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
 use vrnic_tcp::{Context, Params, SeqNum};
+
+use context::context;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -172,20 +177,8 @@ struct Host {
 
 impl Host {
     fn new(number: u8, mut stream: Stream, received: u32, budget: &Arc<Budget>) -> Self {
-        let context = Context {
-            send_next: SeqNum(0),
-            receive_next: SeqNum(received),
-            send_window: 60_000,
-            max_send_window: 60_000,
-            receive_window: 60_000,
-            send_scale: 7,
-            receive_scale: 7,
-            peer_closed: false,
-            mss: 1440,
-            sack: true,
-            timestamps: None,
-            round_trip: None,
-        };
+        let made = context(SeqNum(0), SeqNum(received));
+        let context = Context { mss: 1440, ..made };
         let params = Params { min_rto: Duration::from_millis(5), ..Params::default() };
         let address = |number: u8| SocketAddr::from(([10, 9, 0, number + 1], 4000));
         let path = Path {

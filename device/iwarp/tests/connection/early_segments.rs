@@ -16,8 +16,9 @@ use vrnic_iwarp::wire::terminate::Cause;
 use vrnic_packet::Nanos;
 use vrnic_tcp::connection::Connection;
 use vrnic_tcp::wire::{Flags, Header as TcpHeader, Segment};
-use vrnic_tcp::{Context, Params, SeqNum};
+use vrnic_tcp::{Params, SeqNum};
 
+use crate::context::context;
 use crate::host::{ALL, End, ONE_TOUCH, READ_ONLY};
 use crate::raw::Raw;
 
@@ -395,20 +396,7 @@ fn payload(raw: &Arriving) -> Vec<u8> {
 }
 
 fn connection() -> Connection {
-    let context = Context {
-        send_next: SeqNum(0),
-        receive_next: SeqNum(u32::MAX - 100),
-        send_window: 60_000,
-        max_send_window: 60_000,
-        receive_window: 60_000,
-        send_scale: 7,
-        receive_scale: 7,
-        peer_closed: false,
-        mss: 1460,
-        sack: true,
-        timestamps: None,
-        round_trip: None,
-    };
+    let context = context(SeqNum(0), SeqNum(u32::MAX - 100));
     Connection::adopt(Nanos(0), &context, &Params { buffer: 300, ..Params::default() })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `context` | a TCP connection that has just been made |
 //! | `early_segments` | early octets, which the test offers itself |
 //! | `closing` | the ends of connections |
 //! | `hostile` | random octets in each state |
@@ -16,6 +17,7 @@
 //! | `transfers` | messages of all kinds |
 
 mod closing;
+mod context;
 mod early_segments;
 mod holes;
 mod host;

@@ -12,8 +12,9 @@ use vrnic_simlink::{Fate, Link};
 use vrnic_tcp::connection::{Connection, End as Ended, Event as TcpEvent};
 use vrnic_tcp::context::Algorithm;
 use vrnic_tcp::wire::frame::{self, Frame, HEADROOM, Path};
-use vrnic_tcp::{Context, Params, SeqNum};
+use vrnic_tcp::{Params, SeqNum};
 
+use crate::context::context;
 use crate::host::End;
 
 const FIRST: [u32; 2] = [0xffff_f000, 7];
@@ -58,20 +59,8 @@ pub(crate) struct Net {
 impl Host {
     pub(crate) fn new(number: u8, end: End, received: u32) -> Self {
         let (own, peer) = (usize::from(number), usize::from(1 - number));
-        let context = Context {
-            send_next: SeqNum(FIRST[own]),
-            receive_next: SeqNum(FIRST[peer]).plus(received),
-            send_window: 60_000,
-            max_send_window: 60_000,
-            receive_window: 60_000,
-            send_scale: 7,
-            receive_scale: 7,
-            peer_closed: false,
-            mss: 1460,
-            sack: true,
-            timestamps: None,
-            round_trip: None,
-        };
+        let receive_next = SeqNum(FIRST[peer]).plus(received);
+        let context = context(SeqNum(FIRST[own]), receive_next);
         let params = Params {
             congestion: Algorithm::Cubic,
             min_rto: Duration::from_millis(10),
