@@ -1,6 +1,6 @@
 //! The sleep of the worker, and what ends it. The worker waits for a change of one of several words
-//! (`futex_waitv(2)`): one of this process, and the first word of the kick page of each device file,
-//! which the plugin writes when it has rung a doorbell while the adapter sleeps.
+//! (`futex_waitv(2)`): one of this process, and the first word of the kick page of each device
+//! file, which the plugin writes when it has rung a doorbell while the adapter sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ const ASLEEP: u32 = 1;
 const QUIET: u32 = u32::MAX;
 /// Number of words for which the kernel lets a thread wait (`FUTEX_WAITV_MAX` in linux/futex.h).
 const WORDS_MAX: usize = 128;
-/// The sleep if there are pages for which the worker does not wait, which it then looks at as often.
+/// The sleep if there are pages for which the worker does not wait. It then looks at them as often.
 const NAP: Duration = Duration::from_micros(50);
 
 /// The kick page of a device file.
@@ -54,9 +54,9 @@ impl Waker {
         }
     }
 
-    /// Begins to sleep. From now on, writes of kick pages and [`Self::wake`] end the sleep. Programs
-    /// must be told afterwards that the adapters sleep, and then the caller looks for work once
-    /// more.
+    /// Begins to sleep. From now on, writes to kick pages and [`Self::wake`] end the sleep.
+    /// Programs must be told afterwards that the adapters sleep, and then the caller looks for work
+    /// once more.
     #[must_use]
     pub fn prepare(&self) -> Sleep<'_> {
         self.own.store(ASLEEP, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Completion queues.
 
 use rustix::io::Errno;
-use vrnic_abi::admin::{CreateCq, DeviceFeatures, command};
+use vrnic_abi::admin::{CreateCq, DeviceFeatures, Pages, command};
 use vrnic_abi::cq::{CQE_LEN, LOG_CQES_MAX};
 use vrnic_abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, CqReq, CqResp};
 
@@ -9,13 +9,45 @@ use super::file::OpenFile;
 use super::objects::Object;
 use super::region::forget;
 use super::request::Request;
-use super::ring::{Rings, ring};
+use super::ring::Rings;
 use super::routes::{Route, Source};
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
+use crate::memory::{PAGE, PAGE_SHIFT};
 
 /// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Asking for timestamps changes nothing.
 const TIMESTAMPS: u32 = 1 << 0;
 const IGNORE_OVERRUN: u32 = 1 << 1;
+
+/// Returns the place of a ring of a process, which begins at a page. If the ring is in the device
+/// file, adds it to `rings`.
+///
+/// # Errors
+/// `EINVAL` if it does not begin so, `EFAULT` if it is not there.
+pub fn ring(
+    file: &OpenFile,
+    request: &Request<'_>,
+    rings: &mut Rings,
+    addr: u64,
+    len: u64,
+    written: bool,
+) -> Result<Pages, Errno> {
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::INVAL);
+    }
+    let shared = request.process().mapped(addr, len).and_then(|(id, start)| {
+        let end = start.checked_add(len)?.checked_next_multiple_of(PAGE)?;
+        file.ring(id, start..end)
+    });
+    let place = match shared {
+        Some(shared) => {
+            let place = shared.number().place(0)?;
+            rings.push(shared);
+            place
+        }
+        None => request.process().place(addr, len, written)?,
+    };
+    Ok(Pages::new(place, PAGE_SHIFT, 0))
+}
 
 /// Creates a completion queue (`UVERBS_METHOD_CQ_CREATE`, and `create_cq` of the driver).
 ///

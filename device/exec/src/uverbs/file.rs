@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use vrnic_queues::mapping::Mapping;
 use super::channel::Channel;
 use super::device::Device;
 use super::objects::{Object, Objects};
-use super::ring::{RINGS, Rings};
+use super::ring::{RINGS, Rings, SharedRing};
 use super::routes::Source;
 use crate::adapter::bar;
 use crate::adapter::waker::Page as KickPage;
@@ -106,10 +107,12 @@ impl OpenFile {
         self.memory.as_fd()
     }
 
-    /// Returns the same as a file.
+    /// Maps a range of a file as a ring. Returns `None` if it is not this file, or if that fails:
+    /// the ring is then reached as other memory of the process.
     #[must_use]
-    pub fn memory_file(&self) -> &Arc<File> {
-        &self.memory
+    pub fn ring(&self, id: FileId, place: Range<u64>) -> Option<SharedRing> {
+        let spaces = self.device.driver().host().spaces();
+        (id == self.id).then(|| SharedRing::map(spaces, &self.memory, place).ok())?
     }
 
     /// Keeps the rings of a queue until it is destroyed.

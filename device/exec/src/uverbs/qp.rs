@@ -9,11 +9,12 @@ use vrnic_abi::uar::SQ_MEMORY_UNIT;
 use vrnic_abi::uverbs::{QpReq, QpReqFlags, QpResp};
 use vrnic_abi::{Pdn, UarIndex, sq};
 
+use super::cq::ring;
 use super::file::OpenFile;
 use super::objects::{Object, Qp};
 use super::region::forget;
 use super::request::Request;
-use super::ring::{Rings, ring};
+use super::ring::Rings;
 use super::routes::{Route, Source};
 use super::srq::is_recv_queue;
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, qp};

@@ -8,13 +8,9 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use vrnic_abi::admin::Pages;
 use vrnic_queues::mapping::Mapping;
 
-use super::file::OpenFile;
-use super::request::Request;
 use crate::memory::spaces::{Number, Spaces};
-use crate::memory::{PAGE, PAGE_SHIFT};
 
 /// The part of a device file from which rings come: 2^50 bytes, of which each is used once.
 pub const RINGS: Range<u64> = 1 << 36..(1 << 36) + (1 << 50);
@@ -33,7 +29,7 @@ impl SharedRing {
     ///
     /// # Errors
     /// `EINVAL` if the range is not one for rings, and the errors of mmap.
-    fn map(spaces: &Arc<Spaces>, file: &Arc<File>, place: Range<u64>) -> Result<Self, Errno> {
+    pub fn map(spaces: &Arc<Spaces>, file: &Arc<File>, place: Range<u64>) -> Result<Self, Errno> {
         if place.is_empty() || place.start < RINGS.start || place.end > RINGS.end {
             return Err(Errno::INVAL);
         }
@@ -41,6 +37,12 @@ impl SharedRing {
         let mapping = Mapping::device(file.as_fd(), place.start, len)?;
         let number = spaces.insert_ring(mapping)?;
         Ok(Self { spaces: Arc::clone(spaces), number, file: Arc::clone(file), place })
+    }
+
+    /// Returns the number of the memory, at the start of which the ring is.
+    #[must_use]
+    pub fn number(&self) -> Number {
+        self.number
     }
 }
 
@@ -56,38 +58,6 @@ impl Drop for SharedRing {
 
 /// The rings of a queue, as far as they are in a device file.
 pub type Rings = Vec<SharedRing>;
-
-/// Returns the place of a ring of a process, which begins at a page. If the ring is in the device
-/// file, adds it to `rings`.
-///
-/// # Errors
-/// `EINVAL` if it does not begin so, `EFAULT` if it is not there.
-pub fn ring(
-    file: &OpenFile,
-    request: &Request<'_>,
-    rings: &mut Rings,
-    addr: u64,
-    len: u64,
-    written: bool,
-) -> Result<Pages, Errno> {
-    if !addr.is_multiple_of(PAGE) {
-        return Err(Errno::INVAL);
-    }
-    let shared = request.process().mapped(addr, len).and_then(|(id, start)| {
-        let end = start.checked_add(len)?.checked_next_multiple_of(PAGE)?;
-        let spaces = file.device().driver().host().spaces();
-        (id == file.id()).then(|| SharedRing::map(spaces, file.memory_file(), start..end).ok())?
-    });
-    let place = match shared {
-        Some(shared) => {
-            let place = shared.number.place(0)?;
-            rings.push(shared);
-            place
-        }
-        None => request.process().place(addr, len, written)?,
-    };
-    Ok(Pages::new(place, PAGE_SHIFT, 0))
-}
 
 #[cfg(test)]
 mod tests {

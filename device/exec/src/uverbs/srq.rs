@@ -5,11 +5,12 @@ use vrnic_abi::admin::{self, CreateSrq, command};
 use vrnic_abi::uverbs::{SrqReq, SrqResp};
 use vrnic_abi::{rq, sq};
 
+use super::cq::ring;
 use super::file::OpenFile;
 use super::objects::{Object, Srq};
 use super::region::forget;
 use super::request::Request;
-use super::ring::{Rings, ring};
+use super::ring::Rings;
 use super::routes::{Route, Source};
 use super::wire::device::CORE_OUT;
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, srq};
@@ -78,13 +79,8 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     file.device().routes().insert((file.device().number(), Source::Srq, srqn.get()), route);
     let object = Object::Srq(Srq { srqn, uar, max_wr: entries, max_sge });
     let handle = file.objects.insert(object);
-    let answer = SrqResp {
-        srqn,
-        slot: result.slot,
-        uar,
-        uar_mmap: uar.offset().into(),
-        ..SrqResp::default()
-    };
+    let (slot, uar_mmap) = (result.slot, uar.offset().into());
+    let answer = SrqResp { srqn, slot, uar, uar_mmap, ..SrqResp::default() };
     request
         .respond_or_zero(UHW_OUT, &answer)
         .and_then(|()| request.respond(srq::RESP_MAX_WR, &entries))

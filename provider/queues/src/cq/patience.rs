@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How long a program polls in vain before it gives way. An adapter that is a process of this system
-//! may wait for the processor on which the program polls.
+//! How long a program polls in vain before it gives way. An adapter that is a process of this
+//! system may wait for the processor on which the program polls.
 
 use rustix::thread::sched_yield;
 
