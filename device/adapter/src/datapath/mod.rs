@@ -8,6 +8,7 @@
 //! | [`send_queue`] | the state of a send queue, its next entry, its flush |
 //! | `constants` | limits of a turn, and times, which several transports have |
 //! | `complete` | the end of work requests: completions, and the state of a QP that fails |
+//! | [`gate`] | the rules for packets between adapters and their network |
 //! | `injected`, `disorder` | faults by rules; the order of bytes that one of them changes |
 //! | [`requester`], [`responder`] | the two halves of a QP |
 //! | [`inbound`], [`refusal`], [`there`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
@@ -19,6 +20,7 @@
 mod complete;
 pub(crate) mod constants;
 pub(crate) mod disorder;
+pub mod gate;
 pub mod inbound;
 pub(crate) mod injected;
 pub(crate) mod local_wr;

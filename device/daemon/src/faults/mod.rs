@@ -1,29 +1,42 @@
 //! Rules for deliberate faults (docs/faults.md): applies them to the packets that adapters send,
 //! and lets adapters do what other rules demand by time.
 
-mod gate;
 mod ticker;
+mod view;
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
+use vrnic_adapter::datapath::gate::Gate;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::host::Clock;
 use vrnic_adapter::watch::Sender;
 use vrnic_control_api::faults::FaultsView;
 use vrnic_faults::{Action, Observer, Rule, RuleId, Site};
+use vrnic_packet::Nanos;
 
-use self::gate::Gate;
 use self::ticker::{Bell, Ticker};
 use crate::host::vfio_host::VfioHost;
 use crate::hosted::roster::Roster;
+use crate::worker::pool;
+
+/// The clock of the workers.
+#[derive(Debug)]
+struct PoolClock;
+
+impl Clock for PoolClock {
+    fn now(&self) -> Nanos {
+        pool::now()
+    }
+}
 
 /// The rules of the daemon, and the packets that wait because of them.
 #[derive(Debug)]
 pub struct Faults {
-    gate: Arc<Gate>,
+    gate: Arc<Gate<VfioHost, PoolClock>>,
     /// The thread that sends delayed packets. The first rule that delays packets starts it.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Lets adapters do what rules demand by time. The first rule that is not for packets starts
@@ -37,7 +50,7 @@ impl Faults {
     pub fn new(fabric: &Arc<Fabric<VfioHost>>, roster: &Arc<Roster>) -> Self {
         let rules = Arc::clone(&fabric.faults);
         let ticker = Ticker::new(&rules, roster);
-        let gate = Arc::new(Gate::new(Arc::downgrade(fabric), Arc::clone(&rules)));
+        let gate = Arc::new(Gate::new(fabric, PoolClock));
         rules.attach(Box::new(Changes { gate: Arc::downgrade(&gate), bell: ticker.bell() }));
         Self { gate, thread: Mutex::default(), ticker }
     }
@@ -79,7 +92,7 @@ impl Faults {
         if rule.action.site() != Site::Packet {
             self.ticker.start()?;
         }
-        self.gate.add(rule)
+        Ok(self.gate.add(rule)?)
     }
 
     /// Removes one rule, or all. If all are removed, packets that wait are sent at once.
@@ -100,14 +113,14 @@ impl Faults {
     /// Returns the rules with their counters.
     #[must_use]
     pub fn view(&self) -> FaultsView {
-        self.gate.view()
+        view::view(&self.gate)
     }
 }
 
 /// Acts on changes of the rules.
 #[derive(Debug)]
 struct Changes {
-    gate: Weak<Gate>,
+    gate: Weak<Gate<VfioHost, PoolClock>>,
     bell: Bell,
 }
 

@@ -1,20 +1,18 @@
 //! Applies the rules to packets between an adapter and its network.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::ethernet::Frame;
-use vrnic_adapter::watch::Sender;
-use vrnic_control_api::faults::{FaultsView, RuleView};
 use vrnic_faults::delay::Waits;
-use vrnic_faults::{Delayed, Fate, Opcode, Rule, RuleId, Rules, Site, Subject, corrupt};
+use vrnic_faults::{Delayed, Fate, Opcode, Refused, Rule, RuleId, Rules, Site, Subject, corrupt};
 use vrnic_packet::{MacAddr, Nanos};
 use vrnic_roce::wire;
 
-use crate::host::vfio_host::VfioHost;
-use crate::worker::pool::now;
+use crate::datapath::transport::peers::Fabric;
+use crate::ethernet::Frame;
+use crate::host::{Clock, Host};
+use crate::watch::Sender;
 
 /// Maximum time for which a packet waits for later packets to overtake it, because none may follow.
 const OVERTAKE: Duration = Duration::from_millis(100);
@@ -24,8 +22,9 @@ const AT_ONCE: usize = 256;
 
 /// The rules, and the packets that wait.
 #[derive(Debug)]
-pub(super) struct Gate {
-    fabric: Weak<Fabric<VfioHost>>,
+pub struct Gate<H: Host, C> {
+    fabric: Weak<Fabric<H>>,
+    clock: C,
     rules: Arc<Rules>,
     state: Mutex<State>,
     /// Notified when the earliest due time becomes earlier, and at the end.
@@ -61,24 +60,29 @@ impl Waits for Waiting {
     }
 }
 
-impl Gate {
-    /// Creates a gate without rules.
-    pub(super) fn new(fabric: Weak<Fabric<VfioHost>>, rules: Arc<Rules>) -> Self {
-        Self { fabric, rules, state: Mutex::default(), bell: Condvar::new() }
+impl<H: Host, C: Clock> Gate<H, C> {
+    /// Creates a gate for the adapters of a fabric, with the clock of their hosts.
+    #[must_use]
+    pub fn new(fabric: &Arc<Fabric<H>>, clock: C) -> Self {
+        let (rules, fabric) = (Arc::clone(&fabric.faults), Arc::downgrade(fabric));
+        Self { fabric, clock, rules, state: Mutex::default(), bell: Condvar::new() }
     }
 
     /// Adds a rule; returns its number.
-    pub(super) fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
-        Ok(self.rules.add(rule, now())?)
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn add(&self, rule: Rule) -> Result<RuleId, Refused> {
+        self.rules.add(rule, self.now())
     }
 
     /// Removes a rule; returns whether it existed.
-    pub(super) fn remove(&self, id: RuleId) -> bool {
+    pub fn remove(&self, id: RuleId) -> bool {
         self.rules.remove(id)
     }
 
     /// Removes all rules, and sends the packets that wait.
-    pub(super) fn clear(&self) {
+    pub fn clear(&self) {
         self.rules.clear();
         let mut state = self.state.lock();
         let late = std::iter::from_fn(|| state.waiting.flush()).collect();
@@ -88,7 +92,7 @@ impl Gate {
 
     /// Requests the packets of the adapters while a rule looks at packets. Must be called after
     /// each change of the rules.
-    pub(super) fn want(&self) {
+    pub fn want(&self) {
         // The last caller sees the last change.
         let _one_at_a_time = self.state.lock();
         if let Some(fabric) = self.fabric.upgrade() {
@@ -96,33 +100,30 @@ impl Gate {
         }
     }
 
-    /// Returns the rules with their counters.
-    pub(super) fn view(&self) -> FaultsView {
+    /// Returns the rules.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Returns the time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Returns the number of packets that wait, and of those for which there was no room.
+    #[must_use]
+    pub fn waiting(&self) -> (u64, u64) {
         let state = self.state.lock();
-        let (time, clock) = (now(), Clock::now());
-        let rules = self.rules.list(time, |listed| RuleView {
-            guest: listed.guest.map(str::to_owned),
-            id: listed.id.get(),
-            rule: listed.rule.to_string(),
-            seen: listed.seen,
-            hit: listed.hit,
-            armed: clock.of(listed.armed),
-            last_hit: listed.last.map(|last| clock.of(last)),
-            over: listed.is_over,
-        });
-        FaultsView {
-            now: clock.of(time),
-            rules,
-            waiting: state.waiting.len() as u64,
-            overflowed: state.overflowed,
-        }
+        (state.waiting.len() as u64, state.overflowed)
     }
 
     /// Sends packets whose wait is over, until [`Self::end`] is called.
-    pub(super) fn send_late(&self) {
+    pub fn send_late(&self) {
         let mut state = self.state.lock();
         while !state.ended {
-            let time = now();
+            let time = self.now();
             let late = std::iter::from_fn(|| state.waiting.next(time));
             let late: Vec<_> = late.take(AT_ONCE).collect();
             match state.waiting.deadline() {
@@ -137,7 +138,7 @@ impl Gate {
     }
 
     /// Ends [`Self::send_late`].
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.state.lock().ended = true;
         self.bell.notify_all();
     }
@@ -151,11 +152,11 @@ impl Gate {
 
     /// Applies the rules to frames that leave. Packets whose time is over are sent by
     /// [`Self::send_late`], so that no sender pays for those of others.
-    pub(super) fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+    pub fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
         if !from.has_rules {
             return;
         }
-        let time = now();
+        let time = self.now();
         let mut state = self.state.lock();
         let before = state.waiting.deadline();
         for frame in std::mem::take(frames) {
@@ -214,24 +215,4 @@ fn subject<'a>(from: &Sender<'a>, frame: &Frame) -> Option<Subject<'a>> {
     let qp = wire::Qpn::new(from.qpn.get());
     let opcode = Some(opcode);
     Some(Subject { qp, opcode, psn, ..Subject::new(Site::Packet, from.function) })
-}
-
-/// The clock of the daemon's threads, and that of the world, at the same moment.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    own: Nanos,
-    /// Microseconds since 1970.
-    world: u64,
-}
-
-impl Clock {
-    fn now() -> Self {
-        let world = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-        Self { own: now(), world: u64::try_from(world).unwrap_or(u64::MAX) }
-    }
-
-    /// Returns the time of the world for a moment that is past.
-    const fn of(self, past: Nanos) -> u64 {
-        self.world.saturating_sub(self.own.0.saturating_sub(past.0) / 1000)
-    }
 }
