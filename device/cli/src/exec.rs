@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use vrnic_exec::environment::check;
 use vrnic_exec::run::{Options, run};
 use vrnic_exec::trap::launch::NotExecuted;
+use vrnic_faults::Rule;
 
 /// Exit status if the program could not be started, as that of env(1).
 const FAILED: u8 = 125;
@@ -21,6 +22,13 @@ pub(crate) struct Exec {
     /// 127.0.0.2, and so on
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     adapters: usize,
+    /// Add a rule for deliberate faults from the start of the program to its end, such as
+    /// 'drop every=100'. May be repeated
+    #[arg(short, long, value_name = "RULE")]
+    fault: Vec<Rule>,
+    /// Fail with status 125 if a rule of --fault has hit nothing
+    #[arg(long, requires = "fault")]
+    must_hit: bool,
     /// Say whether this host can run programs with adapters, and end
     #[arg(long, conflicts_with = "command")]
     check_env: bool,
@@ -43,7 +51,13 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
     let mut command = exec.command.into_iter();
     // clap demands one.
     let program = command.next().unwrap_or_default();
-    let options = Options { adapters: exec.adapters, program, arguments: command.collect() };
+    let options = Options {
+        adapters: exec.adapters,
+        faults: exec.fault,
+        must_hit: exec.must_hit,
+        program,
+        arguments: command.collect(),
+    };
     match run(&options) {
         Ok(status) => status.into(),
         Err(error) => {

@@ -9,9 +9,12 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
 
 use crate::adapter::driver::Driver;
+use crate::adapter::faults::Faults;
 use crate::adapter::host::ProcessHost;
 use crate::adapter::waker::Waker;
 use crate::adapter::worker::Worker;
@@ -40,10 +43,14 @@ const INSIDE: &str = "VRNIC_EXEC";
 const INTERFACE: &str = "lo";
 
 /// What to run, and with what.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Number of adapters. Each has an address of its own: 127.0.0.1, 127.0.0.2, and so on.
     pub adapters: usize,
+    /// Rules for deliberate faults, which hold from the start of the program to its end.
+    pub faults: Vec<Rule>,
+    /// True if a rule that has hit nothing is an error.
+    pub must_hit: bool,
     /// The program.
     pub program: OsString,
     /// The arguments of the program.
@@ -53,9 +60,14 @@ pub struct Options {
 /// Runs a program with adapters. Returns its exit status.
 ///
 /// # Errors
-/// Says what the host does not permit, or why the program cannot be executed.
+/// Says what the host does not permit, why the program cannot be executed, or which rule has hit
+/// nothing though it must.
 pub fn run(options: &Options) -> anyhow::Result<u8> {
     if is_inside() {
+        ensure!(
+            options.faults.is_empty(),
+            "faults are for the outer `vrnic exec`, not for this one"
+        );
         // The outer one answers for this program, too.
         let error = Command::new(&options.program).args(&options.arguments).exec();
         let what = format!("{} cannot be executed", options.program.display());
@@ -68,7 +80,10 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
     let spaces = Arc::new(Spaces::default());
     let routes = Arc::new(Routes::default());
     let waker = Arc::new(Waker::default());
-    let (drivers, devices) = create(options.adapters, &spaces, &waker, &routes)?;
+    let fabric = Arc::default();
+    let (drivers, devices) = create(options.adapters, &spaces, &waker, &routes, &fabric)?;
+    let host = drivers.first().context("no adapter")?.host().clone();
+    let faults = Faults::new(&fabric, host, &options.faults)?;
     let faces: Vec<_> = devices.iter().map(|device| face(device)).collect();
     let tree = Arc::new(Tree::new(&faces)?);
     let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
@@ -80,7 +95,9 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
     let answer = move |listener| {
         Answers { listener, tree: shown, devices, files, spaces, first_descriptor }.run();
     };
-    let worker = Worker::start(drivers, routes, &waker).context("no thread can be started")?;
+    let rules = Arc::clone(&fabric.faults);
+    let worker =
+        Worker::start(drivers, routes, &waker, rules).context("no thread can be started")?;
     let Launched { child, answering } = launch(
         &options.program,
         &options.arguments,
@@ -94,6 +111,8 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
     // There is no process left that could make a system call.
     let _panicked = answering.join();
     drop((worker, tree));
+    let missed = if options.must_hit { faults.missed() } else { Vec::new() };
+    ensure!(missed.is_empty(), "{}", missed.join("; "));
     Ok(status)
 }
 
@@ -112,8 +131,9 @@ fn create(
     spaces: &Arc<Spaces>,
     waker: &Arc<Waker>,
     routes: &Arc<Routes>,
+    fabric: &Arc<Fabric<ProcessHost>>,
 ) -> anyhow::Result<Adapters> {
-    let (fabric, start) = (Arc::default(), Instant::now());
+    let start = Instant::now();
     let mut drivers = Vec::new();
     let mut gids = Vec::new();
     let mut neighbors = Neighbors::new();
@@ -122,7 +142,7 @@ fn create(
         let [a, b, c, d, e] = MAC;
         let mac = [a, b, c, d, e, last];
         let host = ProcessHost::new(spaces, waker, start).context("no memory for an adapter")?;
-        let driver = Driver::new(&format!("vrnic{number}"), MacAddr(mac), host, &fabric)?;
+        let driver = Driver::new(&format!("vrnic{number}"), MacAddr(mac), host, fabric)?;
         let own = vec![link_local_gid(mac), ipv4_gid(Ipv4Addr::new(127, 0, 0, last))];
         for (index, gid) in (0..).zip(&own) {
             driver.set_gid(index, *gid).context("the adapter refuses an address")?;

@@ -3,7 +3,8 @@
 //! out, unless `VRNIC_EXEC_PROGRAMS=1` demands them.
 //!
 //! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program, and
-//! with `--check-env` instead of a program it checks the host.
+//! with `--check-env` instead of a program it checks the host. Rules for faults are in
+//! `VRNIC_RULES`, one a line, and must hit.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -16,6 +17,8 @@ use vrnic_exec::run::{Options, run};
 
 /// The first argument with which this program is a supervisor.
 const SUPERVISE: &str = "supervise";
+/// The environment variable with rules for faults.
+const RULES: &str = "VRNIC_RULES";
 /// The environment variable that demands all programs.
 const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
 
@@ -31,7 +34,9 @@ fn main() -> ExitCode {
             print!("{report}");
             return u8::from(!fits).into();
         }
-        return match run(&Options { adapters, program, arguments }) {
+        let rules = std::env::var(RULES).unwrap_or_default();
+        let faults = rules.lines().map(|rule| rule.parse().expect("a rule")).collect();
+        return match run(&Options { adapters, faults, must_hit: true, program, arguments }) {
             Ok(status) => status.into(),
             Err(error) => {
                 eprintln!("{error:#}");
@@ -41,6 +46,7 @@ fn main() -> ExitCode {
     }
     let mut trials = plain();
     trials.extend(verbs());
+    trials.extend(faults());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -53,6 +59,11 @@ struct Run {
 
 /// Runs a script of the shell with this number of adapters.
 fn shell(adapters: u32, script: &str) -> Result<Run, Failed> {
+    shell_with_rules(adapters, "", script)
+}
+
+/// Runs a script of the shell with rules for faults, one a line.
+fn shell_with_rules(adapters: u32, rules: &str, script: &str) -> Result<Run, Failed> {
     let folder = tempfile::tempdir()?;
     let plugin = plugin().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let output = Command::new("timeout")
@@ -60,6 +71,7 @@ fn shell(adapters: u32, script: &str) -> Result<Run, Failed> {
         .args([SUPERVISE, &adapters.to_string(), "sh", "-c", script])
         .env("XDG_RUNTIME_DIR", folder.path())
         .env("VRNIC_PLUGIN", plugin)
+        .env(RULES, rules)
         .output()?;
     let left = std::fs::read_dir(folder.path())?.flatten().map(|entry| entry.file_name()).collect();
     Ok(Run { output, left })
@@ -156,6 +168,38 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ib_write_lat", "P -x 1 -n 20"),
     ("ib_send_lat with events", "ib_send_lat -x 1 -n 20 -e"),
 ];
+
+/// What a test with rules for faults shows, the rules, the arguments of ibv_rc_pingpong, the exit
+/// status, and a part of the output.
+type Fault = (&'static str, &'static str, &'static str, i32, &'static str);
+
+/// Tests with rules for faults.
+const FAULTS: &[Fault] = &[
+    ("lost packets are sent again", "drop every=20", "-n 100", 0, "100 iters"),
+    ("late packets arrive", "delay by=2ms every=30", "-n 100", 0, "100 iters"),
+    ("a request fails", "fail-request status=rem-access-err nth=20", "-n 100", 1, "status"),
+    (
+        "a rule that hits nothing fails",
+        "drop opcode=rc-read-request",
+        "-n 10",
+        125,
+        "has hit nothing",
+    ),
+];
+
+fn faults() -> Vec<Trial> {
+    let ignored = plugin().is_none() || !is_installed("ibv_rc_pingpong");
+    let ignored = ignored && std::env::var_os(DEMANDED).is_none();
+    let trial = |&(name, rules, arguments, status, part): &'static Fault| {
+        let run = move || {
+            let program = format!("ibv_rc_pingpong -g 1 -c {arguments}");
+            let text = shell_with_rules(1, rules, &pair(&program, &program)?)?.ended(status)?;
+            if text.contains(part) { Ok(()) } else { Err(text.into()) }
+        };
+        Trial::test(name, run).with_ignored_flag(ignored)
+    };
+    FAULTS.iter().map(trial).collect()
+}
 
 fn verbs() -> Vec<Trial> {
     let is_demanded = std::env::var_os(DEMANDED).is_some();

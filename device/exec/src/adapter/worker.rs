@@ -13,6 +13,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::HEARTBEAT_PERIOD_MS;
 use vrnic_adapter::host::Clock;
 use vrnic_adapter::poll::Polled;
+use vrnic_faults::Rules;
 use vrnic_packet::Nanos;
 
 use super::driver::Driver;
@@ -22,6 +23,8 @@ use super::waker::Waker;
 /// The longest sleep while a program has opened an adapter. Whoever writes to a kick page without
 /// the plugin, which may do so for a queue that was handed over, wakes nobody.
 const USED: Duration = Duration::from_millis(1);
+/// The time between two looks at rules for faults.
+const RULES_PERIOD: Duration = Duration::from_millis(1);
 /// The longest sleep: the heart must beat.
 const UNUSED: Duration = Duration::from_millis(HEARTBEAT_PERIOD_MS as u64 / 2);
 
@@ -55,12 +58,13 @@ impl Worker {
         drivers: Arc<[Driver]>,
         events: Arc<impl Events>,
         waker: &Arc<Waker>,
+        rules: Arc<Rules>,
     ) -> std::io::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
         let (seen, sleeps) = (Arc::clone(&ends), Arc::clone(waker));
         let thread = thread::Builder::new()
             .name("adapter".to_owned())
-            .spawn(move || run(&drivers, &*events, &sleeps, &seen))?;
+            .spawn(move || run(&drivers, &*events, &sleeps, &rules, &seen))?;
         Ok(Self { ends, waker: Arc::clone(waker), thread: Some(thread) })
     }
 }
@@ -76,12 +80,12 @@ impl Drop for Worker {
     }
 }
 
-fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, ends: &AtomicBool) {
+fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, rules: &Rules, ends: &AtomicBool) {
     // The main thread handles signals.
     let _masked = SigSet::all().thread_block();
     let _exact = set_current_timer_slack(NonZeroU64::new(1));
     let mut beaten = Instant::now();
-    let mut pause = Pause::new(beaten);
+    let (mut pause, mut ruled) = (Pause::new(beaten), beaten);
     let writes = || drivers.first().map_or(0, |driver| driver.host().spaces().writes());
     while !ends.load(Ordering::Relaxed) {
         let work = round(drivers, events);
@@ -89,6 +93,12 @@ fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, ends: &AtomicBool
         if now.duration_since(beaten) >= Duration::from_millis(HEARTBEAT_PERIOD_MS.into()) {
             drivers.iter().for_each(|driver| driver.adapter().beat());
             beaten = now;
+        }
+        if rules.any() && now.duration_since(ruled) >= RULES_PERIOD {
+            // Commands that are due are executed by the thread that waits for them.
+            let due = drivers.iter().filter(|driver| driver.adapter().run_faults().again);
+            let _number = due.count();
+            ruled = now;
         }
         if work.busy {
             pause.worked(now);
