@@ -24,7 +24,7 @@ pub struct Keys {
 }
 
 /// Runs a program on a terminal of this size, presses the keys, and returns what the program has
-/// written when it has ended. Fails if the program does.
+/// written when it has ended. Fails if the program does, and says what it has written.
 pub fn record(program: &[String], columns: u16, rows: u16, keys: Vec<Keys>) -> Result<Vec<Output>> {
     let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("cannot open a terminal")?;
     grantpt(&main)?;
@@ -50,7 +50,8 @@ pub fn record(program: &[String], columns: u16, rows: u16, keys: Vec<Keys>) -> R
     press(main.try_clone()?, start, keys);
     let outputs = collect(&mut main, start)?;
     let status = child.wait()?;
-    ensure!(status.success(), "'{}' failed: {status}", program.join(" "));
+    let said = || outputs.iter().map(|output| output.text.as_str()).collect::<String>();
+    ensure!(status.success(), "'{}' failed: {status}; it printed:\n{}", program.join(" "), said());
     Ok(outputs)
 }
 

@@ -35,6 +35,7 @@ fn characters_are_not_cut() {
 
 #[test]
 fn a_program_that_fails_makes_no_recording() {
-    let error = record(&shell("exit 3"), 80, 24, vec![]).expect_err("a status of 3");
-    assert!(error.to_string().contains("exit status: 3"), "{error}");
+    let error = record(&shell("echo why; exit 3"), 80, 24, vec![]);
+    let error = error.expect_err("a status of 3").to_string();
+    assert!(error.contains("exit status: 3") && error.contains("why"), "{error}");
 }
