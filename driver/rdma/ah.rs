@@ -6,12 +6,12 @@ use core::mem::ManuallyDrop;
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*, types::Opaque};
 
 use super::{
-    bindings,
     driver::Driver,
     object::Object,
     port::gid::{Gid, GidAttr},
     user::ucontext::User,
 };
+use crate::bindings;
 
 /// An address handle; derefs to the driver's part.
 pub(crate) type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;

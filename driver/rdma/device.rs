@@ -5,7 +5,8 @@ use core::{alloc::Layout, cell::UnsafeCell, mem::offset_of, ptr::NonNull};
 
 use kernel::{device, ffi::c_char, prelude::*, sync::aref::ARef, types::Opaque};
 
-use super::{bindings, driver::Driver, port::netdev::NetdevRef};
+use super::{driver::Driver, port::netdev::NetdevRef};
+use crate::bindings;
 
 /// An RDMA device: `struct ib_device` first, then what the trampolines need.
 ///

@@ -3,7 +3,8 @@
 
 use core::mem::ManuallyDrop;
 
-use super::{bindings, revocable::Link};
+use super::revocable::Link;
+use crate::bindings;
 
 pub(crate) use super::revocable::Identity;
 

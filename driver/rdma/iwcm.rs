@@ -11,7 +11,8 @@ mod event;
 
 use self::event::Event;
 pub(crate) use self::event::{ConnRequest, Depths};
-use super::{bindings, device::Device, event::QpLink, ops::Operations, queues::qp::Qp};
+use super::{device::Device, event::QpLink, ops::Operations, queues::qp::Qp};
+use crate::bindings;
 
 /// The operations by which the core's connection manager makes connections.
 ///

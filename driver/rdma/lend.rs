@@ -4,9 +4,10 @@
 use kernel::{module::this_module, prelude::*};
 
 use super::{
-    bindings, device::Device, object::Wrapper, ops::Operations, queues::cq::Cq, queues::qp::Qp,
+    device::Device, object::Wrapper, ops::Operations, queues::cq::Cq, queues::qp::Qp,
     user::ucontext::User,
 };
+use crate::bindings;
 
 /// Returns the device of an object of any driver.
 ///

@@ -52,8 +52,6 @@ mod revocable;
 pub(crate) mod user;
 mod vtable;
 
-use crate::bindings;
-
 pub(crate) use device::Device;
 pub(crate) use driver::Driver;
 pub(crate) use ops::Operations;

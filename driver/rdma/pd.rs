@@ -3,7 +3,8 @@
 
 use kernel::prelude::*;
 
-use super::{bindings, driver::Driver, object::Object, user::ucontext::User};
+use super::{driver::Driver, object::Object, user::ucontext::User};
+use crate::bindings;
 
 /// A protection domain; derefs to the driver's part.
 pub(crate) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;

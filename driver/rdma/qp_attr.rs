@@ -5,10 +5,8 @@ use core::{marker::PhantomData, ptr::NonNull};
 
 use kernel::prelude::*;
 
-use super::{
-    ah::{AhAttr, AhValues},
-    bindings,
-};
+use super::ah::{AhAttr, AhValues};
+use crate::bindings;
 
 /// The type of a queue pair (`enum ib_qp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use core::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull};
 use kernel::{device, error::to_result, prelude::*, str::CStr};
 
 use super::{
-    bindings, device::Device, event::DeviceLink, iwcm::IwOperations, ops::Operations,
-    port::attr::Protocol, port::netdev::NetdevRef, vtable::VTable,
+    device::Device, event::DeviceLink, iwcm::IwOperations, ops::Operations, port::attr::Protocol,
+    port::netdev::NetdevRef, vtable::VTable,
 };
+use crate::bindings;
 
 /// The properties that a device is allocated with.
 pub(crate) struct Config<T: Operations> {

@@ -11,7 +11,8 @@ use kernel::{
     str::CStr,
 };
 
-use super::{bindings, driver::Driver};
+use super::driver::Driver;
+use crate::bindings;
 
 /// The operations by which the driver adds to the entry of an object, of which it sees an `O`.
 #[vtable]

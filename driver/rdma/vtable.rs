@@ -36,7 +36,6 @@ use kernel::{
 };
 
 use super::{
-    bindings,
     device::{Device, DeviceChange},
     object::{Object, Wrapper},
     ops::Operations,
@@ -47,6 +46,7 @@ use super::{
     user::ucontext::{NewUcontext, Ucontext},
     user::udata::Udata,
 };
+use crate::bindings;
 
 /// The entry of an operation that drivers may lack. Operations without which the core could not use
 /// or destroy what another one creates depend on that one: a driver that has it and lacks them does

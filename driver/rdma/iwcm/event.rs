@@ -4,7 +4,7 @@
 use kernel::prelude::*;
 
 use super::{Address, Offer};
-use crate::rdma::bindings;
+use crate::bindings;
 
 /// READs that both ends have agreed on, as events tell them.
 #[derive(Clone, Copy, Debug, Default)]

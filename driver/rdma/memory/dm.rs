@@ -5,8 +5,9 @@ use core::{mem::offset_of, ops::Deref};
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*, types::Opaque};
 
+use crate::bindings;
 use crate::rdma::{
-    bindings, driver::Driver, memory::mr::NewMr, object::Wrapper, pd::Pd, user::ucontext::Ucontext,
+    driver::Driver, memory::mr::NewMr, object::Wrapper, pd::Pd, user::ucontext::Ucontext,
 };
 
 /// The operations of device memory.

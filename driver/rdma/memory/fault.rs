@@ -13,10 +13,8 @@ use kernel::{
     sync::Arc,
 };
 
-use crate::rdma::{
-    bindings,
-    memory::paged_umem::{PagedUmem, Unmap},
-};
+use crate::bindings;
+use crate::rdma::memory::paged_umem::{PagedUmem, Unmap};
 
 /// What waits for a fault.
 pub(crate) trait Faulted: Send + Sync {

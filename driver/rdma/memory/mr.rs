@@ -5,8 +5,9 @@ use core::{mem::offset_of, ops::Deref};
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*, types::Opaque};
 
+use crate::bindings;
 use crate::rdma::{
-    bindings, device::Device, driver::Driver, memory::page_list::PageList, object::Wrapper, pd::Pd,
+    device::Device, driver::Driver, memory::page_list::PageList, object::Wrapper, pd::Pd,
     user::udata::Udata,
 };
 

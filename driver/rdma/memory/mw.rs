@@ -3,7 +3,8 @@
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
-use crate::rdma::{bindings, driver::Driver, object::Object, pd::Pd};
+use crate::bindings;
+use crate::rdma::{driver::Driver, object::Object, pd::Pd};
 
 /// A window; derefs to the driver's part.
 pub(crate) type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;

@@ -10,7 +10,8 @@ use kernel::{
     sync::{Arc, aref::ARef},
 };
 
-use crate::rdma::{bindings, device::Device, driver::Driver};
+use crate::bindings;
+use crate::rdma::{device::Device, driver::Driver};
 
 /// What takes pages away from the device.
 pub(crate) trait Unmap: Send + Sync {

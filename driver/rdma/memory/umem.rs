@@ -11,7 +11,8 @@ use kernel::{
     sync::{Arc, aref::ARef},
 };
 
-use crate::rdma::{bindings, device::Device, driver::Driver};
+use crate::bindings;
+use crate::rdma::{device::Device, driver::Driver};
 
 /// The use that the device makes of pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

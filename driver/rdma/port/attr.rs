@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Attributes of a device and of its ports.
 
-use crate::rdma::bindings;
+use crate::bindings;
 
 /// The protocol that a device speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

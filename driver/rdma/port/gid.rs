@@ -3,7 +3,7 @@
 
 use kernel::{error::to_result, prelude::*, types::Opaque};
 
-use crate::rdma::bindings;
+use crate::bindings;
 
 /// A GID: an IPv6 address, or an IPv4 address mapped into one.
 pub(crate) type Gid = [u8; 16];

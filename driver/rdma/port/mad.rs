@@ -3,7 +3,7 @@
 //!
 //! C header: `include/rdma/ib_mad.h`.
 
-use crate::rdma::bindings;
+use crate::bindings;
 
 // CAST: numbers of a byte.
 /// Class of performance management.

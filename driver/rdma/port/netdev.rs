@@ -7,7 +7,8 @@ use core::ptr::NonNull;
 
 use kernel::{error::to_result, ffi::c_char, prelude::*};
 
-use crate::rdma::{bindings, event::DeviceLink};
+use crate::bindings;
+use crate::rdma::event::DeviceLink;
 
 /// A counted reference to a network device.
 ///

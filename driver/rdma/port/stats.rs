@@ -3,7 +3,7 @@
 
 use kernel::str::CStr;
 
-use crate::rdma::bindings;
+use crate::bindings;
 
 /// The name of a counter, and whether it is optional.
 ///

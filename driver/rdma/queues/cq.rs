@@ -3,9 +3,10 @@
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
+use crate::bindings;
 use crate::rdma::{
-    bindings, device::Device, driver::Driver, event::CqLink, object::Linked,
-    requests::wc::Completions, user::ucontext::User,
+    device::Device, driver::Driver, event::CqLink, object::Linked, requests::wc::Completions,
+    user::ucontext::User,
 };
 
 /// A completion queue; derefs to the driver's part.

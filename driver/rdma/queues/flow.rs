@@ -9,7 +9,8 @@ use core::{
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
-use crate::rdma::{bindings, driver::Driver, object::Object, queues::qp::Qp};
+use crate::bindings;
+use crate::rdma::{driver::Driver, object::Object, queues::qp::Qp};
 
 /// The operations of flows.
 #[vtable]

@@ -5,8 +5,8 @@ use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
+use crate::bindings;
 use crate::rdma::{
-    bindings,
     device::Device,
     driver::Driver,
     event::QpLink,

@@ -7,8 +7,8 @@ use core::marker::PhantomData;
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
+use crate::bindings;
 use crate::rdma::{
-    bindings,
     device::Device,
     driver::Driver,
     object::{Object, Wrapper},

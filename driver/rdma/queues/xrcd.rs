@@ -3,7 +3,8 @@
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
-use crate::rdma::{bindings, driver::Driver, object::Object};
+use crate::bindings;
+use crate::rdma::{driver::Driver, object::Object};
 
 /// An XRC domain, which processes may share by a file; derefs to the driver's part.
 pub(crate) type Xrcd<T> = Object<bindings::ib_xrcd, <T as Driver>::Xrcd>;

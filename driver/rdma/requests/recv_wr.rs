@@ -3,10 +3,8 @@
 
 use core::marker::PhantomData;
 
-use crate::rdma::{
-    bindings,
-    requests::wr::{Sge, sges},
-};
+use crate::bindings;
+use crate::rdma::requests::wr::{Sge, sges};
 
 /// A receive work request.
 ///

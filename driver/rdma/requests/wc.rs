@@ -3,7 +3,8 @@
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
-use crate::rdma::{bindings, event::QpLink};
+use crate::bindings;
+use crate::rdma::event::QpLink;
 
 /// The status of a completion (IBTA volume 1, 11.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use core::{marker::PhantomData, mem::offset_of, slice};
 
 use kernel::prelude::*;
 
+use crate::bindings;
 use crate::rdma::{
-    ah::Ah, bindings, driver::Driver, memory::mr::Registration, object::Wrapper, qp_attr::QpType,
+    ah::Ah, driver::Driver, memory::mr::Registration, object::Wrapper, qp_attr::QpType,
 };
 
 // The core passes the first field of these structs, by which the whole is found.

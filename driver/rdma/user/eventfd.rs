@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use kernel::{error::from_err_ptr, prelude::*};
 
-use crate::rdma::bindings;
+use crate::bindings;
 
 /// An eventfd of a process.
 ///

@@ -14,7 +14,7 @@ use kernel::{
     sync::Mutex,
 };
 
-use crate::rdma::bindings;
+use crate::bindings;
 
 /// An area of a BAR, mapped uncached: each access goes out by itself, in order.
 ///

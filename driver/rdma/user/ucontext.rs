@@ -5,8 +5,8 @@ use core::{ops::Deref, ptr::NonNull};
 
 use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, prelude::*};
 
+use crate::bindings;
 use crate::rdma::{
-    bindings,
     driver::Driver,
     object::{Object, Wrapper},
     user::mmap::{IoArea, Keeps, MmapKeys},

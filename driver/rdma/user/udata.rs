@@ -6,7 +6,7 @@ use core::{marker::PhantomData, mem::size_of, ptr::NonNull};
 use kernel::{error::to_result, prelude::*};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::rdma::bindings;
+use crate::bindings;
 
 /// The driver's part of a uverbs command.
 ///

@@ -9,7 +9,8 @@ use kernel::{
     prelude::*,
 };
 
-use super::{super::bindings, CoreObject, EMPTY, VTable, Wrapper};
+use super::{CoreObject, EMPTY, VTable, Wrapper};
+use crate::bindings;
 use crate::rdma::{
     iwcm::{CmId, ConnParam, Given, IwOperations, Offer, private_data},
     queues::qp::Qp,
