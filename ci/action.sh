@@ -100,8 +100,13 @@ container() {
 	lab+=(--entrypoint /opt/vrnic/scripts/lab "$CONTAINER")
 }
 
-# machine: sets the same for this machine, and `built` to what else the script writes.
+# machine: sets the same for this machine, and `built` to what else the script writes. An unpacked image needs no root.
 machine() {
+	if [ -n "$PREBUILT" ]; then
+		lab=("$folder/scripts/lab" --prebuilt "$PREBUILT")
+		own=(chown)
+		return
+	fi
 	[ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || fail "without the input 'container' the job needs root, or sudo" \
 		"without a password, because it makes chroots"
 	lab=(as_root "$folder/scripts/lab")
@@ -135,6 +140,7 @@ for_lines() {
 # lab: runs scripts/lab. Its status is that of the job.
 lab() {
 	local name lab=() own=() built=() options=() status=0 image=$IMAGE
+	[ -z "$CONTAINER" ] || [ -z "$PREBUILT" ] || fail "the inputs 'container' and 'prebuilt' exclude each other"
 	if [ -n "$CONTAINER" ]; then container; else machine; fi
 	mkdir -p "$OUTPUT"
 	# Those of an earlier step would look like those of this one.

@@ -30,6 +30,7 @@ fn action(
     command.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).env("HOME", work);
     for name in [
         "CONTAINER",
+        "PREBUILT",
         "PEER",
         "READY",
         "MEMORY",
@@ -220,5 +221,13 @@ fn the_action_refuses_what_a_container_cannot_have() -> Result<()> {
     let (status, text) = action(folder.path(), "lab", &lab, &inputs)?;
     let part = "<--uplink>\n<tap=vr0>\n<--uplink>\n<packet=eth1>\n";
     ensure!(status == Some(0) && text.contains(part), "{status:?}: {text}");
+    // An unpacked image needs no root.
+    let user = [("id", "echo 1000"), ("sudo", "exit 1"), lab[1]];
+    let inputs = [("PREBUILT", "image.tar")];
+    let (status, text) = action(folder.path(), "lab", &user, &inputs)?;
+    ensure!(status == Some(0) && text.starts_with("<--prebuilt>\n<image.tar>\n"), "{text}");
+    let inputs = [("PREBUILT", "image.tar"), ("CONTAINER", "image")];
+    let (status, text) = action(folder.path(), "lab", &user, &inputs)?;
+    ensure!(status == Some(1) && text.contains("exclude each other"), "{text}");
     Ok(())
 }
