@@ -59,7 +59,7 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
         arguments: command.collect(),
     };
     match run(&options) {
-        Ok(status) => status.into(),
+        Ok(ended) => ended.exit(),
         Err(error) => {
             eprintln!("vrnic exec: {error:#}");
             let not_executed = error.downcast_ref::<NotExecuted>();

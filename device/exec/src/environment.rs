@@ -73,7 +73,7 @@ fn trial() -> anyhow::Result<String> {
     let script = "test -c /dev/infiniband/uverbs0 && test -d /sys/class/infiniband/vrnic0";
     let arguments = ["-c", script].map(Into::into).to_vec();
     let options = Options { adapters: 1, program: "sh".into(), arguments, ..Options::default() };
-    match run(&options)? {
+    match run(&options)?.status() {
         0 => Ok("a program has found an adapter".to_owned()),
         status => anyhow::bail!("a program has found no adapter (exit status {status})"),
     }

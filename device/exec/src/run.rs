@@ -22,7 +22,7 @@ use crate::memory::spaces::Spaces;
 use crate::supervisor::answers::Answers;
 use crate::supervisor::opened::Files;
 use crate::supervisor::plugin;
-use crate::supervisor::program::{Watch, end_the_rest};
+use crate::supervisor::program::{Ended, Watch, end_the_rest};
 use crate::trap::filter::filter;
 use crate::trap::launch::{Launched, NotExecuted, launch};
 use crate::trap::tree::{Face, Tree, guid, ipv4_gid, link_local_gid};
@@ -57,12 +57,12 @@ pub struct Options {
     pub arguments: Vec<OsString>,
 }
 
-/// Runs a program with adapters. Returns its exit status.
+/// Runs a program with adapters. Returns how it has ended.
 ///
 /// # Errors
 /// Says what the host does not permit, why the program cannot be executed, or which rule has hit
 /// nothing though it must.
-pub fn run(options: &Options) -> anyhow::Result<u8> {
+pub fn run(options: &Options) -> anyhow::Result<Ended> {
     if is_inside() {
         ensure!(
             options.faults.is_empty(),
@@ -106,14 +106,14 @@ pub fn run(options: &Options) -> anyhow::Result<u8> {
         answer,
     )?;
     raise_file_limit();
-    let status = watch.wait(&child);
+    let ended = watch.wait(&child);
     end_the_rest();
     // There is no process left that could make a system call.
     let _panicked = answering.join();
     drop((worker, tree));
     let missed = if options.must_hit { faults.missed() } else { Vec::new() };
     ensure!(missed.is_empty(), "{}", missed.join("; "));
-    Ok(status)
+    Ok(ended)
 }
 
 /// Returns whether this process runs below a supervisor.

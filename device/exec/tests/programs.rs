@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
         let rules = std::env::var(RULES).unwrap_or_default();
         let faults = rules.lines().map(|rule| rule.parse().expect("a rule")).collect();
         return match run(&Options { adapters, faults, must_hit: true, program, arguments }) {
-            Ok(status) => status.into(),
+            Ok(ended) => ended.exit(),
             Err(error) => {
                 eprintln!("{error:#}");
                 125.into()
@@ -102,6 +103,13 @@ fn plain() -> Vec<Trial> {
         status("kill -TERM $$", 143),
         status("no-such-program-at-all", 127),
         status("sh -c 'sleep 0.1; exit 3' & wait $!", 3),
+        Trial::test("a shell sees that SIGINT has ended the program", || {
+            let mut command = Command::new(std::env::current_exe()?);
+            let arguments = [SUPERVISE, "1", "sh", "-c", "kill -INT $$"];
+            let plugin = plugin().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
+            let status = command.args(arguments).env("VRNIC_PLUGIN", plugin).status()?;
+            if status.signal() == Some(2) { Ok(()) } else { Err(format!("{status}").into()) }
+        }),
         Trial::test("ordinary files are as without a supervisor", || {
             let read = "cat /proc/version /etc/passwd; ls -l /etc /sys/class/net /dev/null";
             let plain = Command::new("sh").args(["-c", read]).output()?;

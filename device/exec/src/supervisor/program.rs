@@ -1,6 +1,6 @@
 //! The program's processes: signals, the exit status, and what the program leaves behind.
 
-use std::process::Child;
+use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -10,6 +10,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 /// Time that the processes which the program leaves behind have to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -20,6 +21,38 @@ const LOOK: Duration = Duration::from_millis(2);
 /// none is lost.
 #[derive(Debug)]
 pub struct Watch(Signals);
+
+/// How a program has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit status.
+    Exited(u8),
+    /// By this signal.
+    Killed(Signal),
+}
+
+impl Ended {
+    /// Returns the exit status: 128 and the number of the signal if one has ended the program.
+    #[must_use]
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Exited(status) => status,
+            // CAST: signals are small numbers.
+            Self::Killed(signal) => 128 + signal as u8,
+        }
+    }
+
+    /// Returns the exit status, unless SIGINT has ended the program: then it ends this process,
+    /// too. A shell stops its script only if its child has ended by this signal.
+    #[must_use]
+    pub fn exit(self) -> ExitCode {
+        if self == Self::Killed(Signal::SIGINT) {
+            // If it fails, the status says the same.
+            let _not_ended = emulate_default_handler(SIGINT);
+        }
+        self.status().into()
+    }
+}
 
 impl Watch {
     /// Begins to receive the signals, and becomes the parent of processes whose own parent ends.
@@ -33,14 +66,13 @@ impl Watch {
         Signals::new(all).context("signals cannot be received").map(Self)
     }
 
-    /// Passes signals on until the program ends. Returns its exit status: 128 and the number of the
-    /// signal if one has ended it.
-    pub fn wait(mut self, child: &Child) -> u8 {
+    /// Passes signals on until the program ends. Returns how.
+    pub fn wait(mut self, child: &Child) -> Ended {
         // CAST: process numbers are positive 32-bit numbers.
         let program = Pid::from_raw(child.id() as i32);
         loop {
-            if let Some(status) = reap(program) {
-                return status;
+            if let Some(ended) = reap(program) {
+                return ended;
             }
             for number in self.0.wait() {
                 let Ok(signal) = Signal::try_from(number) else { continue };
@@ -55,19 +87,19 @@ impl Watch {
     }
 }
 
-/// Collects children that have ended. Returns the exit status if one of them is the program.
-fn reap(program: Pid) -> Option<u8> {
+/// Collects children that have ended. Returns how the program has ended, if it is one of them.
+fn reap(program: Pid) -> Option<Ended> {
     let mut found = None;
     loop {
-        let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            // CAST: an exit status is a byte, and signals are small numbers.
-            Ok(WaitStatus::Exited(pid, status)) => (pid, status as u8),
-            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as u8),
+        let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            // CAST: an exit status is a byte.
+            Ok(WaitStatus::Exited(pid, status)) => (pid, Ended::Exited(status as u8)),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Ended::Killed(signal)),
             Ok(WaitStatus::StillAlive) | Err(_) => return found,
             Ok(_) => continue,
         };
         if pid == program {
-            found = Some(status);
+            found = Some(ended);
         }
     }
 }
