@@ -13,6 +13,7 @@
 //! | [`uverbs`] | the interface of device files to programs |
 //! | [`supervisor`] | the thread that answers, and the program's processes |
 //! | [`adapter`] | an adapter model, and what a kernel driver does for it |
+//! | [`descriptors`] | the descriptors of the supervisor |
 //! | [`memory`] | the memory that the adapter reaches |
 //!
 //! Everything that a program passes is hostile: it is copied once and then checked. The threat
@@ -21,6 +22,7 @@
 //! `unsafe` is confined to [`adapter::bar`], [`trap::launch`] and [`trap::listener`].
 
 pub mod adapter;
+pub mod descriptors;
 pub mod environment;
 pub mod memory;
 pub mod run;

@@ -20,6 +20,7 @@ use vrnic_exec::uverbs::dispatch::ioctl;
 use vrnic_exec::uverbs::file::OpenFile;
 use vrnic_exec::uverbs::process::Process;
 use vrnic_exec::uverbs::routes::Routes;
+use vrnic_exec::uverbs::wire::async_event;
 use vrnic_packet::MacAddr;
 
 /// Number of bytes of memory of the program, from address zero on.
@@ -160,6 +161,23 @@ fn a_context_exists_once_and_what_needs_one_is_refused_before() {
     program.write(0, &destroy).expect("room");
     assert_eq!(ioctl(&mut file, &program, 0), Ok(()));
     assert_eq!(ioctl(&mut file, &program, 0), Err(Errno::NOENT));
+}
+
+#[test]
+fn the_first_channel_for_events_stays_that_of_objects_that_name_none() {
+    let mut file = open();
+    let program = Program(RefCell::new(vec![0; MEMORY]));
+    let alloc = encode(async_event::OBJECT, async_event::ALLOC, &[(0, 0, 1, 0)]);
+    program.write(0, &context()).expect("room");
+    assert_eq!(ioctl(&mut file, &program, 0), Ok(()));
+    program.write(0, &alloc).expect("room");
+    assert_eq!(ioctl(&mut file, &program, 0), Ok(()));
+    let first = Arc::clone(file.events().expect("a channel"));
+    assert_eq!(ioctl(&mut file, &program, 0), Ok(()));
+    assert!(Arc::ptr_eq(file.events().expect("a channel"), &first));
+    // There are not any number of them.
+    let refused = (0..100).find_map(|_| ioctl(&mut file, &program, 0).err());
+    assert_eq!(refused, Some(Errno::MFILE));
 }
 
 #[test]

@@ -20,6 +20,8 @@ use nix::unistd::Pid;
 use rustix::io::Errno;
 use rustix::process::PidfdFlags;
 
+use crate::descriptors::check_room;
+
 /// The end of the addresses of programs.
 pub const END: u64 = 1 << 47;
 /// Number of bytes at the end of a write that become visible after all others. Programs poll a part
@@ -63,6 +65,7 @@ impl Space {
         let path = format!("/proc/{pid}/mem");
         let file =
             OpenOptions::new().read(true).write(true).open(path).map_err(|error| errno(&error))?;
+        check_room(&process).and_then(|()| check_room(&file))?;
         Ok(Self {
             pid,
             file,

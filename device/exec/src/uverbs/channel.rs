@@ -11,6 +11,7 @@ use rustix::net::{
 };
 
 use super::process::Process;
+use crate::descriptors::check_room;
 use crate::trap::task::FileId;
 
 /// Maximum number of records that wait because the program does not read them.
@@ -36,6 +37,7 @@ impl Channel {
     pub fn create(process: &dyn Process, len: usize) -> Result<(Self, u32), Errno> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        check_room(&ours).and_then(|()| check_room(&theirs))?;
         let descriptor = process.give(theirs.as_fd())?;
         let descriptor = u32::try_from(descriptor).map_err(|_| Errno::MFILE)?;
         Ok((Self { ours, theirs, waiting: Mutex::default(), len }, descriptor))

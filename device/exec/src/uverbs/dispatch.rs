@@ -1,7 +1,5 @@
 //! The choice of what a request does.
 
-use std::sync::Arc;
-
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -39,8 +37,7 @@ pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<()
         (dev::OBJECT, dev::QUERY_GID_ENTRY) => query::query_gid_entry(file, request),
         (async_event::OBJECT, async_event::ALLOC) => {
             let _exists = file.context()?;
-            let (channel, descriptor) = Channel::create(process, EVENT_LEN)?;
-            file.set_events(Arc::new(channel));
+            let descriptor = file.add_events(|| Channel::create(process, EVENT_LEN))?;
             request.respond_handle(HANDLE, descriptor.into())
         }
         (cqs::OBJECT, cqs::CREATE) => cq::create(file, request),

@@ -22,6 +22,7 @@ use super::ring::{RINGS, Rings, SharedRing};
 use super::routes::Source;
 use crate::adapter::bar;
 use crate::adapter::waker::Page as KickPage;
+use crate::descriptors::check_room;
 use crate::memory::space::errno;
 use crate::trap::task::FileId;
 
@@ -29,6 +30,8 @@ use crate::trap::task::FileId;
 pub const KICK_OFFSET: u64 = bar::LEN;
 /// Maximum number of channels of a file.
 const CHANNELS_MAX: usize = 1024;
+/// Maximum number of channels for asynchronous events of a file.
+const EVENT_CHANNELS_MAX: usize = 16;
 
 /// A doorbell page of a context.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +54,8 @@ pub struct OpenFile {
     rings: HashMap<(Source, u32), Rings>,
     /// The objects of the program.
     pub objects: Objects,
-    events: Option<Arc<Channel>>,
+    /// The channels for asynchronous events. The first is that of objects which name none.
+    events: Vec<Arc<Channel>>,
     channels: Vec<Arc<Channel>>,
 }
 
@@ -63,6 +67,7 @@ impl OpenFile {
     pub fn open(device: &Arc<Device>) -> Result<(Self, OwnedFd), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = File::from(memfd_create(device.name(), flags)?);
+        check_room(&memory)?;
         memory.set_len(RINGS.end).map_err(|error| errno(&error))?;
         // Accesses to what we have mapped must not fail because a program makes the file shorter.
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -83,7 +88,7 @@ impl OpenFile {
             pages: Vec::new(),
             rings: HashMap::new(),
             objects: Objects::default(),
-            events: None,
+            events: Vec::new(),
             channels: Vec::new(),
         };
         Ok((this, theirs))
@@ -194,18 +199,30 @@ impl OpenFile {
         let _kept = self.device.driver().host().bar().clear(range);
     }
 
-    /// Returns the channel for asynchronous events.
+    /// Returns the channel for asynchronous events of objects that name none.
     #[must_use]
     pub fn events(&self) -> Option<&Arc<Channel>> {
-        self.events.as_ref()
+        self.events.first()
     }
 
-    /// Sets the channel for asynchronous events of objects that name no other.
-    pub fn set_events(&mut self, channel: Arc<Channel>) {
-        self.device.routes().add_device(self.device.number(), &channel);
-        if let Some(earlier) = self.events.replace(channel) {
-            self.device.routes().remove_device(&earlier);
+    /// Adds a channel for asynchronous events, which also gets those of the device. The first one
+    /// is that of objects which name none, whatever is added later
+    /// (`ib_uverbs_init_async_event_file` in drivers/infiniband/core/uverbs_main.c).
+    ///
+    /// # Errors
+    /// `EMFILE` if there are too many.
+    pub fn add_events(
+        &mut self,
+        create: impl FnOnce() -> Result<(Channel, u32), Errno>,
+    ) -> Result<u32, Errno> {
+        if self.events.len() >= EVENT_CHANNELS_MAX {
+            return Err(Errno::MFILE);
         }
+        let (channel, descriptor) = create()?;
+        let channel = Arc::new(channel);
+        self.device.routes().add_device(self.device.number(), &channel);
+        self.events.push(channel);
+        Ok(descriptor)
     }
 
     /// Adds a channel for completion events.
@@ -297,8 +314,8 @@ impl Drop for OpenFile {
             let _refused = self.destroy(&object);
         }
         self.destroy_context();
-        if let Some(events) = self.events.take() {
-            self.device.routes().remove_device(&events);
+        for events in &self.events {
+            self.device.routes().remove_device(events);
         }
         self.device.driver().host().waker().remove(&self.kick);
         self.device.routes().closed();
