@@ -157,7 +157,7 @@ impl Events for Routes {
 /// (`enum ib_event_type`). `None` if it is not of an object of a program.
 fn verbs_event(kind: Kind) -> Option<(Source, u32)> {
     Some(match kind {
-        Kind::Completion | Kind::CqError => (Source::Cq, 0),
+        Kind::Completion | Kind::CqError | Kind::CqFull | Kind::CqFew => (Source::Cq, 0),
         Kind::QpFatal => (Source::Qp, 1),
         Kind::QpRequestError => (Source::Qp, 2),
         Kind::QpAccessError => (Source::Qp, 3),
@@ -178,4 +178,16 @@ fn device_event(kind: Kind) -> Option<u32> {
         Kind::PortDown => 10,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_is_an_error_of_the_queue_as_the_driver_reports_it() {
+        for kind in [Kind::CqError, Kind::CqFull, Kind::CqFew] {
+            assert_eq!(verbs_event(kind), Some((Source::Cq, 0)), "{kind:?}");
+        }
+    }
 }
