@@ -51,6 +51,8 @@ pub struct Space {
     executes: AtomicBool,
     /// The round in which the process was last found to exist.
     seen: AtomicU64,
+    /// True if an adapter has got an address of this memory.
+    placed: AtomicBool,
 }
 
 impl Space {
@@ -71,6 +73,7 @@ impl Space {
             file,
             process,
             executes: AtomicBool::new(false),
+            placed: AtomicBool::new(false),
             seen: AtomicU64::new(Round::OWN.0),
         })
     }
@@ -79,6 +82,17 @@ impl Space {
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Records that an adapter gets an address of this memory.
+    pub fn set_placed(&self) {
+        self.placed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether an adapter may have an address of this memory.
+    #[must_use]
+    pub fn is_placed(&self) -> bool {
+        self.placed.load(Ordering::Relaxed)
     }
 
     /// Records that the process is about to execute another program. After this, and after the end

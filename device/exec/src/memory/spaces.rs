@@ -60,6 +60,8 @@ pub fn split(addr: GuestAddr) -> (Number, u64) {
 enum Memory {
     Process(Arc<Space>),
     Ring(Mapping),
+    /// That of a process that has ended. Adapters may still have addresses of it.
+    Gone,
 }
 
 /// The memory of all numbers.
@@ -81,7 +83,7 @@ impl Spaces {
     /// # Errors
     /// `ENOMEM` if there are too many.
     pub fn insert(&self, space: Space) -> Result<Number, Errno> {
-        let is_process = |memory: &Memory| matches!(memory, Memory::Process(_));
+        let is_process = |memory: &Memory| matches!(memory, Memory::Process(_) | Memory::Gone);
         self.add(Memory::Process(Arc::new(space)), is_process, PROCESSES_MAX)
     }
 
@@ -123,6 +125,22 @@ impl Spaces {
         }
     }
 
+    /// Frees the memory of a process that has ended. Returns whether its number is free, too,
+    /// because no adapter has an address of it; otherwise the number keeps its meaning until it is
+    /// removed.
+    pub fn free_ended(&self, number: Number) -> bool {
+        let Some(space) = self.get(number).filter(|space| !space.exists()) else { return false };
+        if !space.is_placed() {
+            self.remove(number);
+            return true;
+        }
+        let mut all = self.all.write();
+        if let Some(place) = number.index().and_then(|index| all.get_mut(index)) {
+            *place = Some(Memory::Gone);
+        }
+        false
+    }
+
     /// Removes the memory with this number, when no adapter holds it.
     pub fn remove(&self, number: Number) {
         let Some(index) = number.index() else { return };
@@ -138,7 +156,7 @@ impl Spaces {
         let all = self.all.read_recursive();
         let spaces = all.iter().flatten().filter_map(|memory| match memory {
             Memory::Process(space) => Some(space),
-            Memory::Ring(_) => None,
+            Memory::Ring(_) | Memory::Gone => None,
         });
         spaces.filter(|space| space.pid() == pid).cloned().collect()
     }
@@ -191,6 +209,7 @@ impl HeldSpaces<'_> {
         match self.get(number)? {
             Memory::Process(space) => space.read(self.round, at, into).ok(),
             Memory::Ring(ring) => words::read(ring.words(), at, into),
+            Memory::Gone => None,
         }
     }
 
@@ -204,6 +223,7 @@ impl HeldSpaces<'_> {
                 space.write(self.round, at, from).ok()
             }
             Memory::Ring(ring) => words::write(ring.words(), at, from),
+            Memory::Gone => None,
         }
     }
 }
@@ -223,6 +243,30 @@ mod tests {
         assert!(spaces.get(first).is_none() && spaces.get(second).is_some());
         assert_eq!(spaces.insert(own()), Ok(first));
         assert_eq!(spaces.of(Pid::this()).len(), 2);
+    }
+
+    #[test]
+    fn the_memory_of_a_process_that_has_ended_is_free() {
+        let spaces = Spaces::default();
+        let mut children = [0, 1]
+            .map(|_| std::process::Command::new("sleep").arg("60").spawn().expect("a program"));
+        let numbers = children.each_ref().map(|child| {
+            let pid = Pid::from_raw(i32::try_from(child.id()).expect("a number"));
+            spaces.insert(Space::open(pid).expect("its memory")).expect("room")
+        });
+        spaces.get(numbers[1]).expect("a process").set_placed();
+        assert!(numbers.iter().all(|number| !spaces.free_ended(*number)));
+        assert!(numbers.iter().all(|number| spaces.get(*number).is_some()), "they live");
+        for child in &mut children {
+            child.kill().and_then(|()| child.wait()).expect("a running process");
+        }
+        assert_eq!(numbers.map(|number| spaces.free_ended(number)), [true, false]);
+        assert!(numbers.iter().all(|number| spaces.get(*number).is_none()));
+        // An adapter may have addresses of the second one, so its number is not used again.
+        let own = || spaces.insert(Space::open(Pid::this()).expect("own memory"));
+        assert_eq!(own(), Ok(numbers[0]));
+        assert!(own().is_ok_and(|number| !numbers.contains(&number)));
+        assert_eq!(spaces.hold().read(numbers[1], 1 << 16, &mut [0; 8]), None);
     }
 
     #[test]

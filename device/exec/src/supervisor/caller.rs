@@ -39,6 +39,7 @@ impl Process for Caller<'_> {
 
     fn place(&self, addr: u64, len: u64, written: bool) -> Result<GuestAddr, Errno> {
         task::check_memory(self.space.pid(), addr, len, written)?;
+        self.space.set_placed();
         self.number.place(addr)
     }
 

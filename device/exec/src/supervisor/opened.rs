@@ -17,7 +17,7 @@ use crate::uverbs::file::OpenFile;
 /// Maximum number of files at a time.
 const FILES_MAX: usize = 4096;
 /// Maximum number of processes that make requests to one file.
-const PROCESSES_MAX: usize = 64;
+const PROCESSES_MAX: usize = 256;
 
 /// A device file, and the memory of the processes that have made requests to it.
 #[derive(Debug)]
@@ -83,8 +83,11 @@ impl Files {
         let known = opened.memories.iter().find(is_its).copied();
         let number = match known {
             Some(number) => number,
-            None if opened.memories.len() >= PROCESSES_MAX => return Err(Errno::NOMEM),
             None => {
+                opened.memories.retain(|number| !spaces.free_ended(*number));
+                if opened.memories.len() >= PROCESSES_MAX {
+                    return Err(Errno::NOMEM);
+                }
                 let number = spaces.insert(opens()?)?;
                 opened.memories.push(number);
                 number
