@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     let mut trials = plain();
     trials.extend(verbs());
     trials.extend(faults());
+    trials.push(cases());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -68,7 +69,7 @@ fn shell_with_rules(adapters: u32, rules: &str, script: &str) -> Result<Run, Fai
     let folder = tempfile::tempdir()?;
     let plugin = plugin().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let output = Command::new("timeout")
-        .args(["60".into(), std::env::current_exe()?])
+        .args(["180".into(), std::env::current_exe()?])
         .args([SUPERVISE, &adapters.to_string(), "sh", "-c", script])
         .env("XDG_RUNTIME_DIR", folder.path())
         .env("VRNIC_PLUGIN", plugin)
@@ -103,13 +104,7 @@ fn plain() -> Vec<Trial> {
         status("kill -TERM $$", 143),
         status("no-such-program-at-all", 127),
         status("sh -c 'sleep 0.1; exit 3' & wait $!", 3),
-        Trial::test("a shell sees that SIGINT has ended the program", || {
-            let mut command = Command::new(std::env::current_exe()?);
-            let arguments = [SUPERVISE, "1", "sh", "-c", "kill -INT $$"];
-            let plugin = plugin().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
-            let status = command.args(arguments).env("VRNIC_PLUGIN", plugin).status()?;
-            if status.signal() == Some(2) { Ok(()) } else { Err(format!("{status}").into()) }
-        }),
+        interrupted(),
         Trial::test("ordinary files are as without a supervisor", || {
             let read = "cat /proc/version /etc/passwd; ls -l /etc /sys/class/net /dev/null";
             let plain = Command::new("sh").args(["-c", read]).output()?;
@@ -154,6 +149,17 @@ fn plain() -> Vec<Trial> {
             shell(1, &script)?.ended(9).map(drop)
         }),
     ]
+}
+
+/// A program that SIGINT ends.
+fn interrupted() -> Trial {
+    Trial::test("a shell sees that SIGINT has ended the program", || {
+        let mut command = Command::new(std::env::current_exe()?);
+        let arguments = [SUPERVISE, "1", "sh", "-c", "kill -INT $$"];
+        let plugin = plugin().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
+        let status = command.args(arguments).env("VRNIC_PLUGIN", plugin).status()?;
+        if status.signal() == Some(2) { Ok(()) } else { Err(format!("{status}").into()) }
+    })
 }
 
 /// Programs of verbs: a name, and a script.
@@ -209,6 +215,25 @@ fn faults() -> Vec<Trial> {
     FAULTS.iter().map(trial).collect()
 }
 
+/// The cases of vrnic-verify that need nothing that is missing here, by parts of their names.
+const CASES: &str = "data/ datagrams/ async_events/ inline/ isolation/ local_errors/ loopback/ mistakes/ \
+                     order/ queues/ remote_errors/ retry/ rnr/ segments/ states/";
+/// One of these that needs raw packets.
+const WITHOUT: &str = "states/raw_packet";
+
+/// The cases of vrnic-verify, if it has been built.
+fn cases() -> Trial {
+    let program = built("vrnic-verify");
+    let ignored = plugin().is_none() || program.is_none();
+    let run = move || {
+        let program = program.ok_or("vrnic-verify has not been built")?;
+        let only: String = CASES.split_whitespace().map(|part| format!(" --only {part}")).collect();
+        let script = format!("{} run --skip {WITHOUT}{only}", program.display());
+        shell(1, &script)?.ended(0).map(drop)
+    };
+    Trial::test("cases of vrnic-verify", run).with_ignored_flag(ignored)
+}
+
 fn verbs() -> Vec<Trial> {
     let is_demanded = std::env::var_os(DEMANDED).is_some();
     let mut trials: Vec<_> = PROGRAMS
@@ -254,8 +279,13 @@ fn is_installed(program: &str) -> bool {
 
 /// Returns the plugin that has been built.
 fn plugin() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let built = ["quick", "release"].map(|profile| target.join(profile).join("libvrnic.so"));
     let set = std::env::var_os("VRNIC_PLUGIN").map(PathBuf::from);
-    set.into_iter().chain(built).find(|path| path.exists())
+    set.filter(|path| path.exists()).or_else(|| built("libvrnic.so"))
+}
+
+/// Returns a file that has been built.
+fn built(name: &str) -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let mut all = ["quick", "release"].map(|profile| target.join(profile).join(name)).into_iter();
+    all.find(|path| path.exists())
 }

@@ -14,6 +14,9 @@ use super::write::{ModifyQp, QueryQp, QueryQpResp};
 /// The attributes of the specification (`IB_QP_ATTR_STANDARD_BITS` in rdma/ib_verbs.h).
 const STANDARD: u32 = (1 << 21) - 1;
 
+/// `IB_QP_ALT_PATH`.
+const ALT_PATH: u32 = 1 << 14;
+
 /// The answer to the extended form of MODIFY_QP (`struct ib_uverbs_ex_modify_qp_resp`).
 #[derive(Clone, Copy, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)]
 #[repr(C)]
@@ -35,6 +38,10 @@ pub fn modify(
     let known = STANDARD | if extended { AttrMask::RATE_LIMIT.bits() } else { 0 };
     if command.attr_mask & !known != 0 {
         return Err(Errno::OPNOTSUPP);
+    }
+    if command.attr_mask & ALT_PATH != 0 {
+        // Ethernet has no alternate paths (`_ib_modify_qp` in drivers/infiniband/core/verbs.c).
+        return Err(Errno::INVAL);
     }
     let mask = AttrMask::from_bits(command.attr_mask).ok_or(Errno::OPNOTSUPP)?;
     let qp = file.objects.qp(command.qp_handle)?;
