@@ -19,6 +19,12 @@ const MANY: u64 = 4;
 const TRIES: u32 = 16;
 const TRIES_MAX: u32 = 1024;
 
+/// The longest sleep after recent work, and after none for [`LAZY`]. Whoever writes to a kick page
+/// without the plugin, which may do so for a queue that was handed over, wakes nobody.
+const LONGEST: Duration = Duration::from_millis(1);
+const LONGEST_LAZY: Duration = Duration::from_millis(10);
+const LAZY: Duration = Duration::from_secs(1);
+
 /// What to do without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
@@ -67,6 +73,12 @@ impl Pause {
         }
     }
 
+    /// Returns the longest sleep.
+    #[must_use]
+    pub fn longest(&self, now: Instant) -> Duration {
+        if now.duration_since(self.worked) < LAZY { LONGEST } else { LONGEST_LAZY }
+    }
+
     /// Records a sleep of this length, after which there was work or not.
     pub fn slept(&mut self, now: Instant, length: Duration, work: bool) {
         if work && length < SOON {
@@ -111,6 +123,13 @@ mod tests {
         assert_eq!(pause.idle(now), Idle::Sleep);
         pause.worked(now + CROWDED);
         assert_eq!(pause.idle(now + CROWDED), Idle::Poll);
+    }
+
+    #[test]
+    fn the_worker_looks_seldom_after_a_long_time_without_work() {
+        let now = Instant::now();
+        let pause = Pause::new(now);
+        assert!(pause.longest(now) < pause.longest(now + LAZY));
     }
 
     #[test]

@@ -20,12 +20,9 @@ use super::driver::Driver;
 use super::pause::{Idle, NAP, Pause};
 use super::waker::Waker;
 
-/// The longest sleep while a program has opened an adapter. Whoever writes to a kick page without
-/// the plugin, which may do so for a queue that was handed over, wakes nobody.
-const USED: Duration = Duration::from_millis(1);
 /// The time between two looks at rules for faults.
 const RULES_PERIOD: Duration = Duration::from_millis(1);
-/// The longest sleep: the heart must beat.
+/// The longest sleep while no program has opened an adapter: the heart must beat.
 const UNUSED: Duration = Duration::from_millis(HEARTBEAT_PERIOD_MS as u64 / 2);
 
 /// What the worker tells of the adapters.
@@ -113,7 +110,8 @@ fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, rules: &Rules, en
                 pause.napped(Instant::now(), writes().wrapping_sub(before));
             }
             _ => {
-                let work = sleep(drivers, events, waker, ends);
+                let most = if events.is_used() { pause.longest(now) } else { UNUSED };
+                let work = sleep(drivers, events, waker, most, ends);
                 let after = Instant::now();
                 pause.slept(after, after.duration_since(now), work);
             }
@@ -149,10 +147,16 @@ fn round(drivers: &[Driver], events: &dyn Events) -> Work {
     work
 }
 
-/// Sleeps until there is work. No doorbell is lost: either the last round finds it, or the program
-/// rings it after that, sees that the adapter sleeps, and writes to the kick page. Returns whether
-/// there is work.
-fn sleep(drivers: &[Driver], events: &dyn Events, waker: &Waker, ends: &AtomicBool) -> bool {
+/// Sleeps until there is work, or for the time `most`. No doorbell is lost: either the last round
+/// finds it, or the program rings it after that, sees that the adapter sleeps, and writes to the
+/// kick page. Returns whether there is work.
+fn sleep(
+    drivers: &[Driver],
+    events: &dyn Events,
+    waker: &Waker,
+    most: Duration,
+    ends: &AtomicBool,
+) -> bool {
     let sleep = waker.prepare();
     drivers.iter().for_each(|driver| driver.adapter().set_asleep(true));
     fence(Ordering::SeqCst);
@@ -160,7 +164,6 @@ fn sleep(drivers: &[Driver], events: &dyn Events, waker: &Waker, ends: &AtomicBo
     let waits = || drivers.iter().any(|driver| driver.adapter().has_work(0));
     let mut any = work.busy || waits();
     if !any && !ends.load(Ordering::SeqCst) {
-        let most = if events.is_used() { USED } else { UNUSED };
         let until = |at: Nanos| {
             let now = drivers.first().map_or(at, |driver| driver.host().now());
             Duration::from_nanos(at.0.saturating_sub(now.0))
