@@ -18,14 +18,15 @@ use crate::slice::Slice;
 const MAX_TURNS: usize = 16;
 
 impl<H: Host> Adapter<H> {
-    /// Sends what a program has posted to a QP before the command that destroys it, if the peer
-    /// does not acknowledge it. A program may destroy such a QP at once, because hardware has sent
-    /// the messages by then; a worker of ours may not even have run since the doorbell. What does
-    /// not fit into [`MAX_TURNS`] turns, or would have to wait, is lost.
+    /// Sends what a program has posted to a QP before the command that destroys it, and the rest of
+    /// a message that has begun, if the peer does not acknowledge it. A program may destroy such a
+    /// QP at once, because hardware has sent the messages by then; a worker of ours may not even
+    /// have run since the doorbell. What does not fit into [`MAX_TURNS`] turns, or would have to
+    /// wait, is lost.
     pub(crate) fn send_last(self: &Arc<Self>, qp: &Arc<Qp<H>>) {
         let acknowledged = matches!(qp.kind.info().service, Service::Reliable | Service::Bytes);
         let stands = qp.state() != State::Rts || self.paused(qp.worker()).is_some();
-        if acknowledged || stands || !qp.has_posted(self.host()) {
+        if acknowledged || stands {
             return;
         }
         let mut space = Space::default();

@@ -3,6 +3,7 @@
 //!
 //! Shows: data
 
+use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{Opcode, Sge};
@@ -119,4 +120,21 @@ fn a_faulty_receive_fails_its_queue_pair() {
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)])), Status::Success);
     assert_eq!(status(&p.b.recv_cq.poll().expect("completed")), Status::LocProtErr);
     assert_eq!(p.b.state(), State::Err);
+}
+
+/// A worker may have begun a message when its QP is destroyed.
+#[test]
+fn a_message_that_has_begun_arrives_as_a_whole() {
+    const LEN: u32 = 900_000;
+    let mut p = Pair::new();
+    let data: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
+    p.a.fill(0, &data);
+    // With a second QP that has work, turns are short.
+    let other = Endpoint::new(&p.ga, Setup { kind: Type::Uc, ..Setup::default() });
+    other.ring();
+    p.a.post_send(&Wr::new(Opcode::Write, &[p.a.sge(0, LEN)]).to(p.b.buffer, p.b.key));
+    let _busy = p.ga.adapter.poll_for(0, std::time::Duration::ZERO);
+    p.ga.on_object(Admin::DestroyQp, p.a.qpn).expect("DESTROY_QP");
+    p.world.settle(&[&p.ga, &p.gb]);
+    assert!(p.b.bytes(0, LEN as usize) == data);
 }
