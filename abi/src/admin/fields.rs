@@ -330,6 +330,9 @@ impl Record for ConnectionRecord {
         to.field(f("keepalive_ms").word("keepalive"), maybe(self.keepalive))?;
         to.field(f("user_timeout_ms").word("user_timeout"), maybe(self.user_timeout))?;
         to.field(f("segs_out"), Value::Number(self.segs_out.get()))?;
+        if Carried::from_raw(self.carried) == Some(Carried::Roce) {
+            return Ok(());
+        }
         let bytes = |key, attr, value: U64| (f(key).attr(attr), Value::Number(value.get()));
         for (field, value) in [
             bytes("bytes_sent", c"bytes_sent", self.bytes_sent),

@@ -296,9 +296,9 @@ pub struct ConnectionRecord {
     pub local: [u8; 16],
     /// The peer's address, in the same form.
     pub remote: [u8; 16],
-    /// The local port of TCP; zero of RoCE.
+    /// The local port of TCP, or of UDP for RoCE.
     pub local_port: U16,
-    /// The peer's port of TCP; zero of RoCE.
+    /// The peer's port of TCP, or of UDP for RoCE.
     pub remote_port: U16,
     /// The VLAN, or [`crate::qp::NO_VLAN`].
     pub vlan: U16,
@@ -330,7 +330,8 @@ pub struct ConnectionRecord {
     pub timeouts: U32,
     /// Segments or packets with data that were sent.
     pub segs_out: U64,
-    /// Bytes that were sent since the adapter has the connection, without repetitions.
+    /// Bytes that were sent since the adapter has the connection, without repetitions. This and all
+    /// fields below are zero of RoCE.
     pub bytes_sent: U64,
     /// Of these, bytes that the peer has acknowledged.
     pub bytes_acked: U64,

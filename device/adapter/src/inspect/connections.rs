@@ -20,15 +20,25 @@ use crate::objects::qp::{Path, Qp};
 /// The longest wait for a QP that a message holds. A QP that is held longer has no record.
 const WAIT: Duration = Duration::from_millis(1);
 
+/// Maximum number of queue pairs that one command examines.
+const MAX_EXAMINED: usize = 256;
+
 impl<H: Host> Adapter<H> {
-    /// Returns up to `limit` connections, of queue pairs from the number `from` on.
+    /// Returns up to `limit` connections, of queue pairs from the number `from` on. There may be
+    /// fewer or none although more follow, if many queue pairs have none.
     #[must_use]
     pub fn connection_records(&self, from: u32, limit: usize) -> Page<ConnectionRecord> {
         let mut qps = self.objects.all_qps();
         qps.retain(|qp| qp.qpn.get() >= from);
         qps.sort_unstable_by_key(|qp| qp.qpn);
-        let records = qps.iter().filter_map(|qp| Some((qp.qpn.get(), self.connection(qp)?)));
-        Page::of(records, limit)
+        let mut items = Vec::new();
+        for (examined, qp) in qps.iter().enumerate() {
+            if items.len() == limit || examined == MAX_EXAMINED {
+                return Page { items, next: Some(qp.qpn.get()) };
+            }
+            items.extend(self.connection(qp));
+        }
+        Page { items, next: None }
     }
 
     /// Returns the record of the connection of a QP, if it has one.

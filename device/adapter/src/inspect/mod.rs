@@ -2,7 +2,7 @@
 //!
 //! A view is taken without stopping the adapter, so two numbers in it may belong to slightly
 //! different times. Locks of the data path are held for a few loads. A lock that a message holds is
-//! not waited for.
+//! not waited for, except for a millisecond where a connection is looked at.
 
 mod connections;
 mod records;

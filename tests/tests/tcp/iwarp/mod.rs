@@ -142,7 +142,7 @@ fn oneself(pair: &mut Pair) -> Result<()> {
     empty(guest)
 }
 
-/// The driver's file, `rdma` and the daemon show a connection with the same ends.
+/// The driver's file and the daemon show a connection with its ends, and `rdma` shows its numbers.
 fn seen(pair: &mut Pair) -> Result<()> {
     let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
     listens(&pair.b)?;
