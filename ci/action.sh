@@ -103,6 +103,7 @@ container() {
 # machine: sets the same for this machine, and `built` to what else the script writes. An unpacked image needs no root.
 machine() {
 	if [ -n "$PREBUILT" ]; then
+		[ -z "$UPLINKS" ] || [ "$(id -u)" = 0 ] || fail "the input 'uplinks' needs root, so it cannot be used with 'prebuilt' here"
 		lab=("$folder/scripts/lab" --prebuilt "$PREBUILT")
 		own=(chown)
 		return

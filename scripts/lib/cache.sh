@@ -13,6 +13,8 @@ cache_tidy() {
 	local folder
 	[ ! -d "$VRNIC_CACHE/snapshots" ] || find "$VRNIC_CACHE/snapshots" -ignore_readdir_race -type f \
 		! -name lock -mtime "+$CACHE_DAYS" -delete || true
+	# Fetched images of runs that were interrupted.
+	find "$VRNIC_CACHE" -maxdepth 1 -type f -name 'prebuilt-*.download' -mtime +1 -delete || true
 	find "$VRNIC_CACHE" -mindepth 1 -maxdepth 1 -type d -mtime "+$CACHE_DAYS" \
 		\( -name 'toolroot-*' -o -name 'guest-*' -o -name 'system-*' -o -name 'debug-*' -o -name 'siw-*' -o -name 'cargo-deny-*' -o -name 'vrnic-*' -o -name 'prebuilt-*' \
 		-o -name libraries -o -name capture \) |

@@ -21,13 +21,16 @@ run_prebuilt() {
 	mkdir -p "$VRNIC_CACHE"
 	root=$(prebuilt_root "$image")
 	cache_used "$root"
+	cache_tidy
 	VRNIC_IMAGE_ROOT=$root exec "$root/opt/vrnic/scripts/$script" "${others[@]}" "$@"
 }
 
 # prebuilt_root IMAGE: prints the folder of the unpacked image, which it makes if there is none.
 prebuilt_root() {
 	local image=$1 sum='' file=$1 key root
-	if [[ $image =~ ^https?:// ]]; then
+	if [[ $image =~ ^http:// ]] && ! [[ $image =~ ^http://127\.0\.0\.1[:/] ]]; then
+		die "--prebuilt takes an address that begins with https://: whoever changes the image on its way runs programs here"
+	elif [[ $image =~ ^https?:// ]]; then
 		sum=$(prebuilt_fetch "$image.sha256" /dev/stdout | cut -d' ' -f1)
 		[[ $sum =~ ^[0-9a-f]{64}$ ]] || die "$image.sha256 has no SHA-256 sum; scripts/image writes that file next to the image"
 		key=$sum file=$VRNIC_CACHE/prebuilt-${sum:0:12}.download
@@ -53,10 +56,11 @@ prebuilt_unpack() {
 		die "$image is not what its checksum in $image.sha256 says; make or fetch it again"
 	}
 	step "unpacking the image"
-	rm -rf "$root.new"
+	# What an interrupted removal has left goes, too.
+	rm -rf "$root" "$root.new"
 	mkdir "$root.new"
 	# Devices, which only containers need, can be made by root alone.
-	tar -C "$root.new" -xf "$file" --no-same-owner --exclude='./dev/*' --exclude='dev/*' ||
+	tar -C "$root.new" -xf "$file" --no-same-owner --anchored --exclude='./dev/*' --exclude='dev/*' ||
 		die "$image cannot be unpacked; is there room in $VRNIC_CACHE?"
 	[ -x "$root.new/opt/vrnic/scripts/run" ] || die "$image is not an image of scripts/image"
 	mv "$root.new" "$root"
@@ -67,7 +71,7 @@ prebuilt_unpack() {
 prebuilt_fetch() {
 	local failed="cannot fetch $1; the message is above"
 	if command -v curl >/dev/null; then
-		curl --fail --location --silent --show-error --output "$2" "$1" || die "$failed"
+		curl --fail --location --proto-redir '=https' --silent --show-error --output "$2" "$1" || die "$failed"
 	elif command -v wget >/dev/null; then
 		wget --no-verbose --output-document="$2" "$1" || die "$failed"
 	else

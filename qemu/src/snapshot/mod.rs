@@ -64,8 +64,11 @@ pub(crate) fn find_or_make(paths: &Paths, accel: Accel, guest: &Setup) -> Result
     fs::create_dir_all(&folder).context("cannot make the folder of the snapshots")?;
     let _lock = lock(&folder.join("lock")).context("cannot lock the folder of the snapshots")?;
     // Another process may have made it meanwhile, or tried to.
-    if !known(&file, accel)? && !unpack(&file, accel)? {
-        let given = std::env::var_os("VRNIC_SNAPSHOT").is_some_and(|it| it == "given");
+    let given = std::env::var_os("VRNIC_SNAPSHOT").is_some_and(|it| it == "given");
+    // Where a new one can be made, it takes the place of one that does not fit.
+    let unpacked =
+        || unpack(&file, accel).or_else(|error| if given { Err(error) } else { Ok(false) });
+    if !known(&file, accel)? && !unpacked()? {
         ensure!(
             !given,
             "there is none of such guests, and VRNIC_SNAPSHOT=given asks for no new one"
