@@ -22,7 +22,7 @@ struct vrnicdv_area {
 	uint64_t length;
 	/*
 	 * Memory of the adapter: the offset at which mmap(2) of the context's command file (ibv_context.cmd_fd)
-	 * maps all of it, with MAP_SHARED. Otherwise zero.
+	 * maps all of it, with MAP_SHARED. Otherwise zero, or, below vrnic exec, the same for memory of the process.
 	 */
 	uint64_t offset;
 };

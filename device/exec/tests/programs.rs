@@ -102,6 +102,7 @@ fn plain() -> Vec<Trial> {
     vec![
         status("exit 7", 7),
         status("kill -TERM $$", 143),
+        status("kill -40 $$", 168),
         status("no-such-program-at-all", 127),
         status("sh -c 'sleep 0.1; exit 3' & wait $!", 3),
         interrupted(),

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use vrnic_adapter::datapath::gate::Gate;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
-use vrnic_faults::{Rule, Site};
+use vrnic_faults::{Action, Rule, Site};
 
 use super::host::ProcessHost;
 
@@ -60,6 +60,7 @@ impl Faults {
         }
         fabric.watch.attach(Arc::new(Packets(Arc::clone(&gate))));
         for rule in rules {
+            check(rule)?;
             gate.add(rule.clone()).with_context(|| format!("the rule '{rule}' is refused"))?;
         }
         if rules.iter().any(|rule| rule.action.site() == Site::Packet) {
@@ -85,12 +86,38 @@ impl Faults {
     }
 }
 
+/// Checks that a rule can act without a guest.
+///
+/// # Errors
+/// Returns an error if it is about commands or interrupts, which only a driver in a guest has, or
+/// lets the device fail, which nothing would reset.
+fn check(rule: &Rule) -> anyhow::Result<()> {
+    let resets = matches!(rule.action, Action::FailDevice(_));
+    let driver = matches!(rule.action.site(), Site::Command | Site::Interrupt);
+    ensure!(!resets && !driver, "the rule '{rule}' needs a driver in a guest; use scripts/lab");
+    Ok(())
+}
+
 impl Drop for Faults {
     fn drop(&mut self) {
         self.gate.end();
         if let Some(thread) = self.thread.take() {
             // If it panicked, its message has been printed.
             let _panicked = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_need_a_driver_are_refused() {
+        let good = |text: &str| check(&text.parse().expect("a rule")).is_ok();
+        assert!(good("drop-message function=vrnic0") && good("fail-request status=rem-access-err"));
+        for text in ["drop-command times=1", "drop-interrupt times=1", "fail-device"] {
+            assert!(!good(text), "{text}");
         }
     }
 }

@@ -147,9 +147,10 @@ mod tests {
         let (waker, page) = (Waker::default(), page());
         waker.add(&page);
         for _ in 0..3 {
-            let sleep = waker.prepare();
+            let (sleep, start) = (waker.prepare(), Instant::now());
             page.write_register(7);
             sleep.wait(LONG);
+            assert!(start.elapsed() < LONG);
         }
     }
 
@@ -158,12 +159,14 @@ mod tests {
         let (waker, pages) = (Waker::default(), [page(), page()]);
         pages.iter().for_each(|page| waker.add(page));
         thread::scope(|scope| {
+            let start = Instant::now();
             let sleeper = scope.spawn(|| waker.prepare().wait(LONG));
             let word = pages[1].word32(0).expect("inside");
             while !sleeper.is_finished() {
                 word.store(3, Ordering::SeqCst);
                 let _woken = futex::wake(word, futex::Flags::empty(), 1);
             }
+            assert!(start.elapsed() < LONG);
         });
     }
 

@@ -18,7 +18,7 @@ const SHIFT: u32 = END.trailing_zeros();
 /// Maximum number of processes at a time.
 const PROCESSES_MAX: usize = 1 << 14;
 /// Maximum number of rings at a time. The kernel limits the number of mappings of a process.
-const RINGS_MAX: usize = 1 << 14;
+const RINGS_MAX: usize = 1 << 12;
 
 /// The number of a memory. Zero is that of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

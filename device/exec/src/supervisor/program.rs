@@ -4,10 +4,10 @@ use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -27,8 +27,8 @@ pub struct Watch(Signals);
 pub enum Ended {
     /// With this exit status.
     Exited(u8),
-    /// By this signal.
-    Killed(Signal),
+    /// By the signal of this number. It may be one without a name.
+    Killed(i32),
 }
 
 impl Ended {
@@ -37,7 +37,7 @@ impl Ended {
     pub fn status(self) -> u8 {
         match self {
             Self::Exited(status) => status,
-            // CAST: signals are small numbers.
+            // CAST: signals are numbers from 1 to 64.
             Self::Killed(signal) => 128 + signal as u8,
         }
     }
@@ -46,7 +46,7 @@ impl Ended {
     /// too. A shell stops its script only if its child has ended by this signal.
     #[must_use]
     pub fn exit(self) -> ExitCode {
-        if self == Self::Killed(Signal::SIGINT) {
+        if self == Self::Killed(SIGINT) {
             // If it fails, the status says the same.
             let _not_ended = emulate_default_handler(SIGINT);
         }
@@ -91,17 +91,20 @@ impl Watch {
 fn reap(program: Pid) -> Option<Ended> {
     let mut found = None;
     loop {
-        let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            // CAST: an exit status is a byte.
-            Ok(WaitStatus::Exited(pid, status)) => (pid, Ended::Exited(status as u8)),
-            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Ended::Killed(signal)),
-            Ok(WaitStatus::StillAlive) | Err(_) => return found,
-            Ok(_) => continue,
+        let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) else {
+            return found;
         };
-        if pid == program {
-            found = Some(ended);
+        if pid.as_raw_nonzero().get() == program.as_raw() {
+            found = ended(status).or(found);
         }
     }
+}
+
+/// Returns how a process has ended, if it has.
+fn ended(status: WaitStatus) -> Option<Ended> {
+    // CAST: an exit status is a byte.
+    let exited = status.exit_status().map(|status| Ended::Exited(status as u8));
+    exited.or(status.terminating_signal().map(Ended::Killed))
 }
 
 /// Waits until all processes that the program has left behind have ended, and kills those that do
@@ -109,9 +112,9 @@ fn reap(program: Pid) -> Option<Ended> {
 pub fn end_the_rest() {
     let start = Instant::now();
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Err(Errno::ECHILD) => return,
-            Ok(WaitStatus::StillAlive) => {}
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Err(Errno::CHILD) => return,
+            Ok(None) => {}
             _ => continue,
         }
         if start.elapsed() > GRACE {

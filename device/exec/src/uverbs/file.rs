@@ -180,6 +180,8 @@ impl OpenFile {
             let _refused = driver.command::<command::FreeUar>(&uar);
             return Err(error);
         }
+        // The worker may have said in the page that this one replaces that it sleeps.
+        driver.host().waker().wake();
         self.pages.push(Page { uar, used });
         Ok(uar)
     }
