@@ -28,11 +28,8 @@ impl<H: Host> Adapter<H> {
     /// fewer or none although more follow, if many queue pairs have none.
     #[must_use]
     pub fn connection_records(&self, from: u32, limit: usize) -> Page<ConnectionRecord> {
-        let mut qps = self.objects.all_qps();
-        qps.retain(|qp| qp.qpn.get() >= from);
-        qps.sort_unstable_by_key(|qp| qp.qpn);
         let mut items = Vec::new();
-        for (examined, qp) in qps.iter().enumerate() {
+        for (examined, qp) in self.qps_from(from).iter().enumerate() {
             if items.len() == limit || examined == MAX_EXAMINED {
                 return Page { items, next: Some(qp.qpn.get()) };
             }
@@ -79,7 +76,7 @@ fn numbers(now: &Snapshot) -> ConnectionRecord {
     let send = &now.send;
     ConnectionRecord {
         state: state(now.state) as u8,
-        retries: least(send.retries.into()).try_into().unwrap_or(u8::MAX),
+        retries: u8::try_from(send.retries).unwrap_or(u8::MAX),
         retry_limit: SendNumbers::MAX_RETRIES,
         mss: u16::try_from(send.mss).unwrap_or(u16::MAX).into(),
         rtt: micros(send.round_trip.map(|(smoothed, _)| smoothed)).into(),
@@ -159,14 +156,14 @@ const fn state(state: State) -> TcpState {
 }
 
 /// Returns the amount, or [`NONE`] if it does not fit.
-fn least(amount: u64) -> u32 {
-    u32::try_from(amount).unwrap_or(NONE)
+fn least(amount: impl Into<u128>) -> u32 {
+    u32::try_from(amount.into()).unwrap_or(NONE)
 }
 
 fn micros(time: Option<Duration>) -> u32 {
-    time.map_or(NONE, |time| u32::try_from(time.as_micros()).unwrap_or(NONE))
+    time.map_or(NONE, |time| least(time.as_micros()))
 }
 
 fn millis(time: Option<Duration>) -> u32 {
-    time.map_or(NONE, |time| u32::try_from(time.as_millis()).unwrap_or(NONE))
+    time.map_or(NONE, |time| least(time.as_millis()))
 }

@@ -1,5 +1,6 @@
 //! The records of objects that INSPECT lists.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::Qpn;
@@ -23,10 +24,7 @@ impl<H: Host> Adapter<H> {
     /// Returns up to `limit` queue pairs, from the number `from` on.
     #[must_use]
     pub fn qp_records(&self, from: u32, limit: usize) -> Page<QpRecord> {
-        let mut qps = self.objects.all_qps();
-        qps.retain(|qp| qp.qpn.get() >= from);
-        qps.sort_unstable_by_key(|qp| qp.qpn);
-        Page::of(qps.iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), limit)
+        Page::of(self.qps_from(from).iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), limit)
     }
 
     /// Returns up to `limit` completion queues, from the number `from` on.
@@ -68,6 +66,14 @@ impl<H: Host> Adapter<H> {
             records.push(KeyRecord::from(&known));
         }
         Page { items: records, next: (last < end).then_some(last) }
+    }
+
+    /// Returns the queue pairs from the number `from` on, in the order of their numbers.
+    pub(super) fn qps_from(&self, from: u32) -> Vec<Arc<Qp<H>>> {
+        let mut qps = self.objects.all_qps();
+        qps.retain(|qp| qp.qpn.get() >= from);
+        qps.sort_unstable_by_key(|qp| qp.qpn);
+        qps
     }
 
     /// Returns the record of the send queue.
@@ -168,7 +174,7 @@ fn from_on<N: From<u32> + Into<u32>, T>(
     table: &IdTable<N, T>,
     from: u32,
     number: impl Fn(&T) -> u32,
-) -> Vec<std::sync::Arc<T>> {
+) -> Vec<Arc<T>> {
     let mut all = table.all();
     all.retain(|object| number(object) >= from);
     all
