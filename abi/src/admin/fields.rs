@@ -298,7 +298,7 @@ impl Record for ConnectionRecord {
         self.qpn.get()
     }
 
-    /// Names are those of `ss -ti` where it has one.
+    /// Uses the names of `ss -ti` for fields that it has.
     fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error> {
         let f = Field::new;
         let carried = Value::Word(carried_name(self.carried));

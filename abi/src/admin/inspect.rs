@@ -23,7 +23,7 @@ wire_enum! {
         Srq = 4,
         /// [`KeyRecord`]; the number is the index, the upper 24 bits of a key.
         Key = 5,
-        /// [`ConnectionRecord`]; the number is that of the connection's QP.
+        /// [`ConnectionRecord`]; the number is the QP's.
         Connection = 6,
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn find_or_make(paths: &Paths, accel: Accel, guest: &Setup) -> Result
     let _lock = lock(&folder.join("lock")).context("cannot lock the folder of the snapshots")?;
     // Another process may have made it meanwhile, or tried to.
     let given = std::env::var_os("VRNIC_SNAPSHOT").is_some_and(|it| it == "given");
-    // Where a new one can be made, it takes the place of one that does not fit.
+    // A packed snapshot that does not fit is replaced by a new one, if one can be made.
     let unpacked =
         || unpack(&file, accel).or_else(|error| if given { Err(error) } else { Ok(false) });
     if !known(&file, accel)? && !unpacked()? {

@@ -105,7 +105,7 @@ fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     let kib = || -> Result<i64> { Ok(pair.a.check(slab, SHORT_TIMEOUT)?.trim().parse()?) };
     let slab_before = kib()?;
     let fate = pair.a.check(&format!("vrnic-stress kill {options}"), TIMEOUT)?;
-    // What waits for readers of the kernel to go counts, too.
+    // The kernel frees some of this memory only when its readers have gone (RCU).
     let mut grown = kib()? - slab_before;
     for _second in 0..30 {
         if grown < SLACK {

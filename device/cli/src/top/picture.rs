@@ -16,7 +16,7 @@ pub(super) struct Answer {
     pub(super) of: Option<String>,
     /// The QPs of that function.
     pub(super) qps: Vec<Json>,
-    /// Their connections, if their peers are reached by packets.
+    /// The connections of these QPs, if their peers are reached by packets.
     pub(super) connections: Vec<Json>,
 }
 

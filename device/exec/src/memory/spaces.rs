@@ -60,7 +60,7 @@ pub fn split(addr: GuestAddr) -> (Number, u64) {
 enum Memory {
     Process(Arc<Space>),
     Ring(Mapping),
-    /// That of a process that has ended. Adapters may still have addresses of it.
+    /// The memory of a process that has ended. Adapters may still have addresses of it.
     Gone,
 }
 

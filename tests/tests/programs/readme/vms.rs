@@ -215,7 +215,7 @@ fn serve(guest: &Agent) -> Result<()> {
         let restart = "systemctl daemon-reload && systemctl restart vrnicd";
         let folder = "d=/etc/systemd/system/vrnicd.service.d && mkdir -p $d";
         guest.check(&format!("{folder} && {edit} && {restart}"), SHORT_TIMEOUT)?;
-        // Where the page finds the key.
+        // The page names this place of the key.
         let show = "systemctl show vrnicd -p ActiveState,AmbientCapabilities
                     ls /run/credentials/vrnicd.service 2>&1 || true";
         let said = guest.check(show, SHORT_TIMEOUT)?;
