@@ -76,6 +76,19 @@ pub fn listens(guest: &Guest) -> Result<()> {
     settles(guest, &format!("rdma res show cm_id | {LISTENING} | grep -q ."), 30)
 }
 
+/// Starts a server of rping for one client after the other, and waits until it listens.
+pub fn serve_pings(guest: &Guest) -> Result<Running> {
+    let server = guest.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
+    listens(guest)?;
+    Ok(server)
+}
+
+/// Returns the command of a client of [`serve_pings`] at this address that runs until it is ended.
+#[must_use]
+pub fn endless_pings(address: &str) -> String {
+    format!("modprobe rdma_ucm; exec rping -c -a {address} -C 1000000")
+}
+
 /// Runs a server that listens with the RDMA connection manager, and then a client. Both must
 /// succeed. Returns the client's output.
 pub fn connect((server, serve): (&Guest, &str), (client, call): (&Guest, &str)) -> Result<String> {

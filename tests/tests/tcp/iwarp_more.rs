@@ -5,7 +5,7 @@
 use anyhow::Result;
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, settles, stop};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, serve_pings, settles, stop};
 use vrnic_tests::harness::{Case, Suite};
 
 /// Commands of the server. The client runs the same command with `-s ADDRESS`.
@@ -72,8 +72,7 @@ fn large(pair: &mut Pair) -> Result<()> {
 
 /// Clients that run in parallel, with one server.
 fn at_once(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     let call = format!(
         "modprobe rdma_ucm; for n in $(seq 50); do rping -c -a {} -V -C 5 & jobs=\"$jobs $!\"; \
          done; for job in $jobs; do wait $job || exit 1; done",
@@ -86,8 +85,7 @@ fn at_once(pair: &mut Pair) -> Result<()> {
 
 /// Many connections, one after the other.
 fn thousand(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     let ip = pair.b.ip();
     let call =
         format!("modprobe rdma_ucm; for n in $(seq 200); do rping -c -a {ip} -C 1 || exit 1; done");

@@ -23,8 +23,8 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, ready};
 use vrnic_tests::commands::{
-    LONG_TIMEOUT, PCI, SHORT_TIMEOUT, connect, describes, hears_fatal, listens, netdev_up,
-    recovers, registration, reload, said, settles, stop, watch,
+    LONG_TIMEOUT, PCI, SHORT_TIMEOUT, connect, describes, endless_pings, hears_fatal, netdev_up,
+    recovers, registration, reload, said, serve_pings, settles, stop, watch,
 };
 use vrnic_tests::harness::{self, Case, Suite};
 use vrnic_tests::{places, rules};
@@ -144,11 +144,9 @@ fn oneself(pair: &mut Pair) -> Result<()> {
 
 /// The driver's file and the daemon show a connection with its ends, and `rdma` shows its numbers.
 fn seen(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     let ip = pair.b.ip();
-    let client =
-        pair.a.agent().start(&format!("modprobe rdma_ucm; exec rping -c -a {ip} -C 1000000"))?;
+    let client = pair.a.agent().start(&endless_pings(ip))?;
     let file = "cat /sys/kernel/debug/vrnic-*/connections";
     let remote = format!("remote {ip}:7174");
     settles(&pair.a, &format!("{file} | grep -q '{remote} tcp_state ESTAB'"), 30)?;
@@ -185,8 +183,7 @@ fn refused(pair: &mut Pair) -> Result<()> {
 
 /// Connections are made and ended one after the other. No objects are left.
 fn in_turn(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     let call = format!("for n in $(seq 20); do rping -c -a {} -C 2 || exit 1; done", pair.b.ip());
     pair.a.check(&call, LONG_TIMEOUT)?;
     stop(server)?;
@@ -216,9 +213,8 @@ fn ports_in_use(pair: &mut Pair) -> Result<()> {
 ///
 /// Shows: iwarp: messages within a daemon are copied
 fn copied(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
-    let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+    let server = serve_pings(&pair.b)?;
+    let call = endless_pings(pair.b.ip());
     let client = pair.a.agent().start(&call)?;
     transfers(pair)?;
     for function in ["function=a", "function=b"] {
@@ -235,9 +231,8 @@ fn copied(pair: &mut Pair) -> Result<()> {
 
 /// Programs can be killed in the middle of a transfer, and their peers are notified.
 fn killed(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
-    let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+    let server = serve_pings(&pair.b)?;
+    let call = endless_pings(pair.b.ip());
     let client = pair.a.agent().start(&call)?;
     transfers(pair)?;
     stop(client)?;

@@ -8,8 +8,8 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
 use vrnic_tests::commands::{
-    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, listens, netdev_up, registration, said, settles,
-    stop,
+    Ends, LONG_TIMEOUT, SHORT_TIMEOUT, connect, netdev_up, registration, said, serve_pings,
+    settles, stop,
 };
 use vrnic_tests::harness::Case;
 use vrnic_tests::places;
@@ -78,8 +78,7 @@ fn vlan(pair: &mut Pair) -> Result<()> {
         modules::load(guest, &MODULES)?;
     }
     add_vlan(&pair.a, 1)?;
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     add_vlan(&pair.b, 2)?;
     pair.a.check("ping -c 2 -W 5 10.9.5.2 && rping -c -a 10.9.5.2 -V -C 10", LONG_TIMEOUT)?;
     stop(server)?;

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_tests::commands::{
-    PCI, SHORT_TIMEOUT, connect, listens, registration, said, settles, stop,
+    PCI, SHORT_TIMEOUT, connect, endless_pings, listens, registration, said, serve_pings, settles,
+    stop,
 };
 use vrnic_tests::harness::Case;
 use vrnic_tests::places::{Place, pod, talk, usable};
@@ -47,9 +48,8 @@ fn remove(guest: &Guest) -> Result<()> {
 /// connection has ended.
 fn client_removed(pair: &mut Pair) -> Result<()> {
     for away in [remove as fn(&Guest) -> Result<()>, unbind] {
-        let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-        listens(&pair.b)?;
-        let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+        let server = serve_pings(&pair.b)?;
+        let call = endless_pings(pair.b.ip());
         let client = pair.a.agent().start(&call)?;
         transfers(pair)?;
         away(&pair.a)?;
@@ -71,9 +71,8 @@ fn client_removed(pair: &mut Pair) -> Result<()> {
 /// The client gets an event that the connection has ended.
 fn server_removed(pair: &mut Pair) -> Result<()> {
     for away in [remove as fn(&Guest) -> Result<()>, unbind] {
-        let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-        listens(&pair.b)?;
-        let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+        let server = serve_pings(&pair.b)?;
+        let call = endless_pings(pair.b.ip());
         let client = pair.a.agent().start(&call)?;
         transfers(pair)?;
         away(&pair.b)?;
@@ -88,8 +87,7 @@ fn server_removed(pair: &mut Pair) -> Result<()> {
 
 /// A listener at a wildcard address also listens on a device that appears later.
 fn listener(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     unbind(&pair.b)?;
     let call = format!("rping -c -a {} -C 5", pair.b.ip());
     pair.a.check(&call, SHORT_TIMEOUT)?;

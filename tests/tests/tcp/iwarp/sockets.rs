@@ -10,7 +10,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{SHORT_TIMEOUT, listens, settles, stop};
+use vrnic_tests::commands::{SHORT_TIMEOUT, endless_pings, serve_pings, settles, stop};
 use vrnic_tests::harness::Case;
 
 use super::{empty, transfers};
@@ -30,8 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
 ///
 /// Shows: iwarp: clients that connect and send nothing keep no others away
 fn idle(pair: &mut Pair) -> Result<()> {
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     let hold = format!("exec vrnic-stress idle {} >/tmp/idle", pair.b.ip());
     let holder = pair.a.agent().start(&hold)?;
     settles(&pair.a, "grep -q open /tmp/idle", 20)?;
@@ -54,8 +53,7 @@ fn idle(pair: &mut Pair) -> Result<()> {
 fn ended(pair: &mut Pair) -> Result<()> {
     modules::load(&pair.a, &MODULES)?;
     modules::load(&pair.b, &MODULES)?;
-    let server = pair.b.agent().start("modprobe rdma_ucm; exec rping -s -P")?;
-    listens(&pair.b)?;
+    let server = serve_pings(&pair.b)?;
     for (guest, sockets) in [(&pair.a, "dport = :7174"), (&pair.b, "sport = :7174")] {
         let client = client(pair)?;
         transfers(pair)?;
@@ -74,7 +72,7 @@ fn ended(pair: &mut Pair) -> Result<()> {
 
 /// Starts a client in a, which ends with its connection.
 fn client(pair: &Pair) -> Result<Running> {
-    let call = format!("modprobe rdma_ucm; exec rping -c -a {} -C 1000000", pair.b.ip());
+    let call = endless_pings(pair.b.ip());
     pair.a.agent().start(&call)
 }
 
