@@ -81,9 +81,11 @@ locked() {
 # at_exit: ends what the script has started. It says so if a signal ends the script: Bash then has no status, and a command
 # still runs.
 VRNIC_JOBS=()
+VRNIC_FOLDERS=()
 at_exit() {
 	local status=$? running=
 	end_jobs
+	[ ${#VRNIC_FOLDERS[@]} -eq 0 ] || rm -rf "${VRNIC_FOLDERS[@]}"
 	read -r running 2>/dev/null <"/proc/$$/task/$$/children" || true
 	[ "$status" = 0 ] && [ -n "$running" ] || return 0
 	step "scripts/${0##*/} was ended by a signal"
@@ -101,6 +103,14 @@ end_children() {
 trap at_exit EXIT
 # Bash waits for the command that runs, which has the signal of Ctrl-C, too.
 trap 'step "scripts/${0##*/} was ended by SIGINT (Ctrl-C)"; trap - INT; kill -INT $$' INT
+
+# temporary VARIABLE [TEMPLATE]: sets the variable to a new folder, which goes with this script, however that ends.
+temporary() {
+	local made
+	made=$(mktemp -d ${2+"$2"})
+	VRNIC_FOLDERS+=("$made")
+	printf -v "$1" %s "$made"
+}
 
 # background COMMAND…: starts the command, which ends with this script, however that ends. Its number is in $!.
 background() {

@@ -35,24 +35,28 @@ picture_trace() {
 
 # tshark runs in a guest, so that this machine needs none.
 picture_capture() {
-	folder=$(mktemp -d)
-	trap 'rm -rf "$folder"' EXIT
+	local folder
+	temporary folder
 	scripts/lab --pcap "$folder/a.pcapng" --peer 'rping -s -C 1' -- 'rping -c -a $VRNIC_PEER -C 1'
 	scripts/lab --guests 1 --package tshark --copy "$folder" -- tshark -r a.pcapng -Y infiniband >"$folder/text"
 	record capture "tshark -r a.pcapng -Y infiniband" --columns 96 --rows 40 --still -- cat "$folder/text"
 }
 
+# exchange FOLDER: two guests exchange messages. Their output is in the folder.
+exchange() {
+	VRNICD_ARGS="--monitor $VRNIC_MONITOR --control $VRNIC_CONTROL" scripts/run \
+		--exec 'b:(ib_write_bw -b -D 60 & ib_read_bw -p 18600 -D 60 &) >/dev/null 2>&1' \
+		--exec 'sleep 1; ib_write_bw -b -D 50 10.9.0.2 & ib_read_bw -p 18600 -D 50 10.9.0.2; wait' >"$1/log" 2>&1
+}
+
 # with_traffic COMMAND…: runs the command while two guests exchange messages. VRNIC_MONITOR and VRNIC_CONTROL name the
 # sockets of their daemon.
 with_traffic() {
-	local guests
-	folder=$(mktemp -d /run/vrnic-pictures.XXXXXX)
+	local folder guests
+	temporary folder /run/vrnic-pictures.XXXXXX
 	export VRNIC_MONITOR=$folder/monitor.sock VRNIC_CONTROL=$folder/control.sock
-	VRNICD_ARGS="--monitor $VRNIC_MONITOR --control $VRNIC_CONTROL" scripts/run \
-		--exec 'b:(ib_write_bw -b -D 60 & ib_read_bw -p 18600 -D 60 &) >/dev/null 2>&1' \
-		--exec 'sleep 1; ib_write_bw -b -D 50 10.9.0.2 & ib_read_bw -p 18600 -D 50 10.9.0.2; wait' >"$folder/log" 2>&1 &
+	background exchange "$folder"
 	guests=$!
-	trap 'kill "$guests" 2>/dev/null || true; rm -rf "$folder"' EXIT
 	until "$VRNIC_BIN/vrnic" show qp --function a 2>/dev/null | grep -q ' rc .* rts '; do
 		kill -0 "$guests" || { cat "$folder/log" >&2; die "the guests have ended"; }
 		sleep 0.5
@@ -60,8 +64,6 @@ with_traffic() {
 	# The first seconds of perftest have no full queues.
 	sleep 3
 	"$@"
-	kill "$guests"
+	kill -- "-$guests"
 	wait "$guests" || true
-	trap - EXIT
-	rm -rf "$folder"
 }
