@@ -145,6 +145,9 @@ impl Worker {
                 tracing::warn!(%error, "the kernel refuses {what}; workers may be slower on a busy machine");
             }
         }
+        // The first reading of a process may call the kernel for the place of the clock. That call
+        // must not come in a turn.
+        let _time = ThreadClocks.on_processor();
         Ok(())
     }
 
