@@ -25,6 +25,7 @@ mod closing;
 mod responder;
 mod stream;
 
+pub(super) use self::responder::PATIENCE;
 use self::responder::{Offered, Requesting};
 use super::{
     Connections, Observer,
@@ -47,8 +48,32 @@ pub(super) trait Acceptor: Send + Sync {
     /// `ENOMEM` if too many requests wait for the owner, `ECONNABORTED` if the listener was ended.
     fn request(&self, request: &ConnRequest<'_>) -> Result;
 
-    /// Records that the request of an endpoint has arrived, or will not arrive.
+    /// Returns a ticket if the owner can get the request of an endpoint, which has arrived. If it
+    /// must answer other requests first, the endpoint is scheduled after that.
+    fn admit(self: Arc<Self>, endpoint: &Arc<Endpoint>) -> Option<Ticket>;
+
+    /// Records that a ticket was given back.
+    fn answered(&self);
+
+    /// Records that the request of an endpoint will not arrive, or is no longer of use.
     fn leave(self: Arc<Self>, endpoint: &Endpoint);
+}
+
+/// The right to pass one request on to a listener's owner. The drop, after the answer, gives it
+/// back.
+pub(super) struct Ticket(Arc<dyn Acceptor>);
+
+impl Ticket {
+    /// Returns a ticket that was counted.
+    pub(super) fn new(listener: Arc<dyn Acceptor>) -> Self {
+        Self(listener)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
 }
 
 /// One end of a connection.

@@ -11,7 +11,8 @@ use kernel::{
 
 use super::{
     Connections,
-    endpoint::{Acceptor, Endpoint},
+    endpoint::{Acceptor, Endpoint, Ticket},
+    requests::Requests,
     socket::{Accepted, LOOPBACK, Socket, Watch},
 };
 use crate::rdma::{
@@ -19,8 +20,9 @@ use crate::rdma::{
     port::netdev::NetdevRef,
 };
 
-/// Number of connections of a listener that may wait for their request. A listener with a larger
-/// backlog may have as many as its backlog. Further connections wait in the kernel.
+/// Number of connections of a listener that may wait for their request, or until the owner gets it.
+/// A listener with a larger backlog may have as many as its backlog. Further connections wait in
+/// the kernel.
 const PENDING_MIN: usize = 64;
 /// Maximum number of connections of a listener that may wait for their request.
 const PENDING_MAX: usize = 1024;
@@ -48,6 +50,7 @@ struct Listening {
     incomplete: bool,
     /// The connections whose request has not arrived, the oldest first.
     pending: KVec<Pending>,
+    requests: Requests,
 }
 
 impl_has_work! {
@@ -79,7 +82,9 @@ impl Listener {
             GFP_KERNEL,
         )?;
         let (sockets, pending) = (KVec::new(), KVec::new());
-        let mut listening = Listening { netdev, id, backlog, sockets, incomplete: false, pending };
+        let (incomplete, requests) = (false, Requests::new(backlog));
+        let mut listening =
+            Listening { netdev, id, backlog, sockets, incomplete, pending, requests };
         listening.follow(&this)?;
         *this.state.lock() = Some(listening);
         this.enqueue();
@@ -103,6 +108,23 @@ impl Listener {
         for pending in listening.pending {
             pending.endpoint.abandon();
         }
+        for endpoint in listening.requests.into_waiting() {
+            endpoint.abandon();
+        }
+    }
+
+    /// Changes the lists of a listener that has not been ended, and schedules the endpoint whose
+    /// request the owner can get after that.
+    fn change<R>(&self, change: impl FnOnce(&mut Listening) -> R) -> Option<R> {
+        let (changed, next) = {
+            let mut state = self.state.lock();
+            let Some(listening) = &mut *state else { return None };
+            (change(listening), listening.requests.next())
+        };
+        if let Some(next) = next {
+            next.enqueue();
+        }
+        Some(changed)
     }
 
     /// Accepts one connection, if a connection and room for it exist. Returns whether this was the
@@ -127,14 +149,15 @@ impl Listener {
 
     /// Accepts one connection, if a connection and room for it exist, and creates its endpoint. The
     /// endpoint must be in the list before it gets a notification, because its request may arrive
-    /// at once. If the list is full, the oldest connection makes room after [`REQUEST_TIME`], so
-    /// that clients which send no request do not keep others away.
+    /// at once. If there is no room, the oldest connection without a request makes room after
+    /// [`REQUEST_TIME`], so that clients which send no request do not keep others away.
     fn take(&self) -> Result<Option<Arrival>> {
         let mut state = self.state.lock();
         let Some(listening) = &mut *state else { return Ok(None) };
-        let is_full = listening.pending.len() >= listening.max_pending();
+        let pending = listening.pending.len() + listening.requests.waiting();
+        let is_full = pending >= listening.max_pending();
         let oldest = listening.pending.first();
-        if is_full && oldest.is_some_and(|oldest| oldest.since.elapsed() < REQUEST_TIME) {
+        if is_full && oldest.is_none_or(|oldest| oldest.since.elapsed() < REQUEST_TIME) {
             return Ok(None);
         }
         let Some(accepted) = listening.next() else { return Ok(None) };
@@ -162,9 +185,14 @@ struct Arrival {
 }
 
 impl Listening {
-    /// Returns the number of connections that may wait for their request.
+    /// Returns the number of connections that may wait.
     fn max_pending(&self) -> usize {
         usize::try_from(self.backlog).unwrap_or(0).clamp(PENDING_MIN, PENDING_MAX)
+    }
+
+    /// Removes a connection from those whose request has not arrived.
+    fn forget(&mut self, endpoint: &Endpoint) {
+        self.pending.retain(|other| !core::ptr::eq(&*other.endpoint, endpoint));
     }
 
     /// Listens on network devices that have appeared, and stops listening on devices that have been
@@ -215,10 +243,27 @@ impl Acceptor for Listener {
         self.state.lock().as_ref().ok_or(ECONNABORTED)?.id.request(request)
     }
 
-    fn leave(self: Arc<Self>, endpoint: &Endpoint) {
-        if let Some(listening) = &mut *self.state.lock() {
-            listening.pending.retain(|other| !core::ptr::eq(&*other.endpoint, endpoint));
+    fn admit(self: Arc<Self>, endpoint: &Arc<Endpoint>) -> Option<Ticket> {
+        let admitted = self.change(|listening| {
+            listening.forget(endpoint);
+            listening.requests.admit(endpoint)
+        });
+        if admitted == Some(false) {
+            return None;
         }
+        self.enqueue();
+        Some(Ticket::new(self))
+    }
+
+    fn answered(&self) {
+        self.change(|listening| listening.requests.answered());
+    }
+
+    fn leave(self: Arc<Self>, endpoint: &Endpoint) {
+        self.change(|listening| {
+            listening.forget(endpoint);
+            listening.requests.leave(endpoint);
+        });
         self.enqueue();
     }
 }

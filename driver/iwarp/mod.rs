@@ -8,6 +8,7 @@
 //! | [`endpoint`] | one end of a connection, from the socket to the last event |
 //! | [`connection`] | a connection that the adapter has; the events that must still be reported to its owner |
 //! | [`listener`] | listeners, and the connections that they accept |
+//! | [`requests`] | the requests that a listener's owner has, and those that wait |
 //! | [`socket`] | TCP sockets of the kernel, from which connections are taken over |
 //! | [`start`] | the start frames that pass through a socket |
 //! | [`commands`] | the admin commands |
@@ -25,6 +26,7 @@ mod connection;
 mod endpoint;
 mod listener;
 mod owner;
+mod requests;
 mod socket;
 mod start;
 

@@ -13,7 +13,7 @@ use kernel::{
     },
 };
 
-use super::{Acceptor, Endpoint, State};
+use super::{Acceptor, Endpoint, State, Ticket};
 use crate::{
     iwarp::{
         commands::Wishes,
@@ -29,16 +29,20 @@ use crate::{
 
 /// The time in which an initiator must send its request.
 const REQUEST_TIME: Delta = Delta::from_secs(5);
+/// After this time in which the owner of a listener has neither got nor answered a request, the
+/// next one is passed on, because the owner may want several before its first answer.
+pub(in crate::iwarp) const PATIENCE: Delta = Delta::from_millis(500);
 /// The time in which the owner of a listener must answer a request. No initiator waits so long.
 /// When a listener ends, the core drops the requests that its owner has not got.
 const ANSWER_TIME: Delta = Delta::from_secs(60);
 
-/// An accepted connection whose request has not arrived completely.
+/// An accepted connection whose request has not arrived completely, or waits until the listener's
+/// owner can get it.
 pub(super) struct Requesting {
     pub(super) socket: Socket<Endpoint>,
     pub(super) listener: Arc<dyn Acceptor>,
     pub(super) request: Request,
-    _timer: ArcHrTimerHandle<Endpoint>,
+    timer: Option<ArcHrTimerHandle<Endpoint>>,
 }
 
 /// An accepted connection whose request was reported to the listener's owner.
@@ -46,6 +50,7 @@ pub(super) struct Offered {
     pub(super) socket: Socket<Endpoint>,
     pub(super) request: Request,
     pub(super) offer: Offer,
+    _ticket: Ticket,
     _timer: ArcHrTimerHandle<Endpoint>,
 }
 
@@ -58,13 +63,12 @@ impl Endpoint {
     ) -> Result {
         let request = Request::new()?;
         let socket = Socket::watch(accepted, self.clone());
-        let timer = self.clone().start(REQUEST_TIME);
-        *self.state.lock() =
-            State::Requesting(Requesting { socket, listener, request, _timer: timer });
+        let timer = Some(self.clone().start(REQUEST_TIME));
+        *self.state.lock() = State::Requesting(Requesting { socket, listener, request, timer });
         Ok(())
     }
 
-    /// Closes a connection whose request has not arrived completely.
+    /// Closes a connection whose request has not arrived completely, or waits.
     pub(in crate::iwarp) fn abandon(&self) {
         let old = {
             let mut state = self.state.lock();
@@ -137,13 +141,30 @@ impl Endpoint {
                 None => return Ok(()),
             }
         }
-        let names: KBox<(Address, Address)> = KBox::new(requesting.socket.names()?, GFP_KERNEL)?;
+        match requesting.listener.clone().admit(self) {
+            Some(ticket) => self.offer(state, ticket),
+            None => self.wait(requesting),
+        }
+    }
+
+    /// Lets a request wait until the listener schedules the endpoint, or for some time. An error
+    /// says that the peer has closed the connection.
+    fn wait(self: &Arc<Self>, requesting: &mut Requesting) -> Result {
+        requesting.socket.progress()?;
+        // The drop of a handle stops the timer, so it must come before the next start.
+        drop(requesting.timer.take());
+        requesting.timer = Some(self.clone().start(PATIENCE));
+        Ok(())
+    }
+
+    /// Reports a complete request to the listener's owner.
+    fn offer(self: &Arc<Self>, state: &mut State, ticket: Ticket) -> Result {
         let State::Requesting(requesting) = core::mem::replace(state, State::Idle) else {
             return Ok(());
         };
-        let Requesting { socket, listener, request, _timer: timer } = requesting;
+        let Requesting { socket, listener, request, timer } = requesting;
         drop(timer);
-        listener.clone().leave(self);
+        let names: KBox<(Address, Address)> = KBox::new(socket.names()?, GFP_KERNEL)?;
         let parts = request.parts(self.connections.max_depth)?;
         let offer = self.connections.add_offer(self)?;
         let (peer, private) = (parts.peer, parts.private);
@@ -155,7 +176,7 @@ impl Endpoint {
         }
         self.late.store(false, Release);
         let timer = self.clone().start(ANSWER_TIME);
-        *state = State::Offered(Offered { socket, request, offer, _timer: timer });
+        *state = State::Offered(Offered { socket, request, offer, _ticket: ticket, _timer: timer });
         Ok(())
     }
 

@@ -9,16 +9,13 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 
 use crate::common::Common;
-use vrnic_verbs::cm::{Connection, Listener, News, Wishes};
+use vrnic_verbs::cm::{Connection, Listener, News, Request, Wishes};
 use vrnic_verbs::qp::Qp;
 
 /// Time limit for a request or an outcome.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for which connections must stay after their listener has ended.
 const STAYS: Duration = Duration::from_millis(300);
-/// Number of requests that may wait.
-const BACKLOG: i32 = 128;
-
 /// The own address, and how often.
 #[derive(Debug, Args)]
 pub(crate) struct Listen {
@@ -36,6 +33,12 @@ pub(crate) struct Listen {
     /// Connections of each of them.
     #[arg(long, default_value_t = 20)]
     each: u32,
+    /// Requests that may wait for the listener.
+    #[arg(long, default_value_t = 128)]
+    backlog: i32,
+    /// Requests that the listener takes before it answers them.
+    #[arg(long, default_value_t = 1)]
+    together: u32,
 }
 
 /// One end of a connection.
@@ -63,15 +66,18 @@ pub(crate) fn run(options: &Listen) -> Result<()> {
 }
 
 fn one(common: &Common, options: &Listen) -> Result<usize> {
-    let listener = Listener::at(options.port, BACKLOG)?;
+    let listener = Listener::at(options.port, options.backlog)?;
     let to = SocketAddrV4::new(options.address, options.port);
     let ends = thread::scope(|scope| -> Result<Vec<End>> {
         let threads: Vec<_> = (0..options.threads)
             .map(|_| scope.spawn(move || call(common, to, options.each)))
             .collect();
         let mut ends = Vec::new();
-        for _ in 0..options.threads * options.each {
-            ends.push(accept(common, &listener)?);
+        let mut left = options.threads * options.each;
+        while left > 0 {
+            let count = left.min(options.together.max(1));
+            ends.extend(accept(common, &listener, count)?);
+            left -= count;
         }
         for thread in threads {
             ends.extend(thread.join().map_err(|_| anyhow!("a thread panicked"))??);
@@ -112,9 +118,14 @@ fn call(common: &Common, to: SocketAddrV4, count: u32) -> Result<Vec<End>> {
     Ok(ends)
 }
 
-fn accept(common: &Common, listener: &Listener) -> Result<End> {
-    let request = listener.next(TIMEOUT)?.context("a listener gets no more requests")?;
-    let qp = common.qp()?;
-    let wishes = Wishes { qpn: qp.number(), srq: false, depth: 1, private: &[] };
-    Ok(End { connection: request.accept(wishes)?, qp })
+/// Takes `count` requests, and accepts them after that.
+fn accept(common: &Common, listener: &Listener, count: u32) -> Result<Vec<End>> {
+    let next = |_| listener.next(TIMEOUT)?.context("a listener gets no more requests");
+    let requests = (0..count).map(next).collect::<Result<Vec<_>>>()?;
+    let accept = |request: Request| {
+        let qp = common.qp()?;
+        let wishes = Wishes { qpn: qp.number(), srq: false, depth: 1, private: &[] };
+        Ok(End { connection: request.accept(wishes)?, qp })
+    };
+    requests.into_iter().map(accept).collect()
 }

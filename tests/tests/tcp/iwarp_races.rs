@@ -19,7 +19,11 @@ pub(crate) fn suite() -> Result<Suite> {
         }),
         Case::new("the_same_within_a_guest", |pair| connects(pair, &pair.b, 2)),
         Case::new("a_user_cannot_connect_the_queue_pair_of_another_user", owners),
-        Case::new("listeners_that_end_under_their_connections", listeners),
+        Case::new("listeners_that_end_under_their_connections", |pair| listen(pair, "")),
+        Case::new("more_requests_at_once_than_the_backlog", |pair| listen(pair, "--backlog 2")),
+        Case::new("requests_that_are_answered_together", |pair| {
+            listen(pair, "--backlog 2 --together 5 --rounds 2 --threads 2 --each 5")
+        }),
     ];
     let options = Options { personality: Transport::Iwarp, cpus: 2, ..Options::default() };
     Ok(Suite::new(options, cases))
@@ -76,11 +80,12 @@ fn owners(pair: &mut Pair) -> Result<()> {
 }
 
 /// Connections stay when the listener that has accepted them ends. A listener gets all requests
-/// that arrive.
-fn listeners(pair: &mut Pair) -> Result<()> {
+/// that arrive, also if they are more than its backlog, or if it answers none before it has got
+/// several.
+fn listen(pair: &Pair, options: &str) -> Result<()> {
     let guest = &pair.a;
     let before = ObjectCounts::take(pair, guest)?;
-    let call = format!("modprobe rdma_ucm; exec vrnic-stress listen {}", guest.ip());
+    let call = format!("modprobe rdma_ucm; exec vrnic-stress listen {} {options}", guest.ip());
     let said = guest.check(&call, LONG_TIMEOUT)?;
     ensure!(said.starts_with("ok "), "{said}");
     before.unchanged_within(pair, guest, SHORT_TIMEOUT).context("something is left")?;
