@@ -72,7 +72,8 @@ pub struct RingRecord {
     /// The producer index in the doorbell. For a queue in device memory, `next` or `next + 1`: the
     /// stamps only show whether there are posted entries.
     pub posted: U32,
-    /// Index of the next entry that the adapter takes.
+    /// Index of the next entry that the adapter takes. Of a receive queue from which a message is
+    /// being received at this moment, `posted`, because the index is not known then.
     pub next: U32,
 }
 

@@ -99,9 +99,9 @@ impl<H: Host> Adapter<H> {
         let sq = self.send_ring(qp);
         let in_device = matches!(qp.sq, SendRing::Device(_));
         let responder = qp.responder.try_lock();
-        let received = responder.as_ref().map_or(0, |responder| responder.ci);
         let rq = qp.rq.as_ref().map_or(RingRecord::default(), |rq| {
-            ring(rq.size(), self.host().bar_load32(qp.doorbell.rq_pi()), received)
+            let posted = self.host().bar_load32(qp.doorbell.rq_pi());
+            ring(rq.size(), posted, responder.as_ref().map_or(posted, |responder| responder.ci))
         });
         let mut record = QpRecord {
             qpn: qp.qpn,
