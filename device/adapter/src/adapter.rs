@@ -43,7 +43,7 @@ pub struct Adapter<H: Host> {
     pub(crate) objects: Arc<Objects<H>>,
     /// The current table. Each QP keeps the one that existed when it was created.
     pub(crate) tpt: RwLock<Arc<Tpt>>,
-    /// Its own maximum of each resource.
+    /// The adapter's own maximum of each resource.
     pub(crate) limits: RwLock<Limits>,
     vectors: AtomicU16,
     is_iwarp: AtomicBool,

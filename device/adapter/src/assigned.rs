@@ -22,11 +22,11 @@ pub enum Shrink {
 /// A maximum is below the number in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse {
-    /// The resource.
+    /// The resource that is in use.
     pub resource: Resource,
     /// The number in use.
     pub actual: u64,
-    /// The maximum.
+    /// The function's maximum of the resource.
     pub maximum: u64,
 }
 

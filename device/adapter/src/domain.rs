@@ -33,7 +33,7 @@ impl Domain {
 /// The user of a key: a QP, or an SRQ whose receives name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// Its PD.
+    /// The PD of the user.
     pub pdn: Pdn,
     /// The QP; zero for an SRQ.
     pub qpn: Qpn,

@@ -32,14 +32,14 @@ fn room_of(frame: &Frame) -> usize {
 /// The result of offering a frame to an adapter.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// It was for the adapter, which has queued it, or has discarded it because no object of the
-    /// adapter can receive it.
+    /// The frame was for the adapter, which has queued it, or has discarded it because no object of
+    /// the adapter can receive it.
     Taken,
-    /// It was for QPs of raw packets alone, even if its destination is a group.
+    /// The frame was only for QPs of raw packets, even if its destination is a group.
     Trapped,
-    /// It was for the adapter, and was lost because its workers do not keep up.
+    /// The frame was for the adapter, and was lost because its workers do not keep up.
     Full,
-    /// It is not for the adapter.
+    /// The frame is not for the adapter.
     Other(Frame),
 }
 

@@ -216,9 +216,9 @@ impl Lane {
 pub enum Transfers<'a> {
     /// All accesses.
     All,
-    /// Those of these askers.
+    /// The accesses of these askers.
     Of([u64; 2]),
-    /// Those to some memory.
+    /// The accesses to some memory.
     In(&'a EachPart<'a>),
 }
 
@@ -228,7 +228,7 @@ pub type EachPart<'a> = dyn Fn(&mut dyn FnMut(GuestAddr, u64)) + 'a;
 /// An address in a guest's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a, M> {
-    /// The memory.
+    /// The guest's memory.
     pub memory: &'a M,
     /// The address of the first byte.
     pub addr: GuestAddr,
@@ -341,7 +341,7 @@ pub trait Interrupts {
     fn wake(&self, worker: usize);
 }
 
-/// The clock.
+/// A source of the time.
 pub trait Clock {
     /// Returns monotonic time.
     fn now(&self) -> Nanos;

@@ -68,7 +68,7 @@ impl<H: Host> Adapter<H> {
         self.core().injection.take_trace(limit, self.host().now())
     }
 
-    /// Ends the trace.
+    /// Ends the trace of a QP, if there is one.
     pub fn end_trace(&self) {
         self.core().injection.end_trace();
     }

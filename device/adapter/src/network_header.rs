@@ -16,7 +16,7 @@ const TRANSPORT_LEN: usize = 8 + 12 + 8 + 4;
 /// A network header and its family.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkHeader {
-    /// Its bytes.
+    /// The bytes of the header.
     pub bytes: Header,
     /// True if it is an IPv4 header.
     pub ipv4: bool,

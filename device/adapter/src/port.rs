@@ -80,7 +80,7 @@ impl Port {
         self.carries.load(Ordering::Acquire)
     }
 
-    /// Returns its VLANs.
+    /// Returns the VLANs of the port.
     pub(crate) fn vlans(&self) -> &Vlans {
         self.vlans.get_or_init(Vlans::default)
     }

@@ -118,7 +118,7 @@ impl ClockInterval {
 pub struct Slice<'a, H> {
     host: &'a H,
     lane: Lane,
-    /// Its duration in nanoseconds.
+    /// The duration of the slice in nanoseconds.
     length: u64,
     /// The charge since the clock was read, and the charge at which it is read next.
     charged: Cell<u64>,

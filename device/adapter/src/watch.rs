@@ -28,7 +28,7 @@ pub struct Sender<'a> {
     pub qpn: Qpn,
     /// True if a rule for faults of packets may select the function.
     pub has_rules: bool,
-    /// Its trace, if its adapter has one.
+    /// The trace of the QP, if its adapter has one.
     pub(crate) trace: Option<(&'a Injection, Here<'a>)>,
 }
 

@@ -4,33 +4,19 @@
 //! the middle of a file. A paragraph that begins with "It" or "They" makes the reader look for the
 //! thing that is meant.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
 use crate::files;
-use crate::listed;
 
 /// Words with which no paragraph begins.
 const WORDS: [&str; 4] = ["It", "Its", "They", "Those"];
 
-/// Folders that still have such paragraphs.
-const LISTED: &[(&str, usize)] = &[("device/adapter", 124)];
-
-/// Returns the paragraphs that begin with such a word, by folder if the folder is listed.
+/// Returns the places of the paragraphs that begin with such a word.
 pub(crate) fn check() -> Vec<String> {
-    let mut found = BTreeMap::new();
+    let mut found = Vec::new();
     for file in files::with_extension("rs") {
-        for line in find(&files::text(&file)) {
-            *found.entry(place(&file, line)).or_insert(0) += 1;
-        }
+        let lines = find(&files::text(&file)).into_iter();
+        found.extend(lines.map(|line| format!("{}:{line}", file.display())));
     }
-    listed::compare(&found.into_iter().collect::<Vec<_>>(), 0, LISTED)
-}
-
-/// Returns the listed folder of a file, or the line.
-fn place(file: &Path, line: usize) -> String {
-    let listed = LISTED.iter().find(|(folder, _)| file.starts_with(folder));
-    listed.map_or_else(|| format!("{}:{line}", file.display()), |(folder, _)| (*folder).to_owned())
+    found
 }
 
 /// Returns the lines with which such a paragraph begins.

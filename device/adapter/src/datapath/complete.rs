@@ -20,7 +20,7 @@ use crate::requests::wqe::SendWqe;
 
 /// Completes the work requests of a QP.
 pub(crate) struct Completer<'a, 't, H: Host> {
-    /// The turn.
+    /// The turn in which the work requests complete.
     pub(crate) here: &'a TurnContext<'t, H>,
     pub(crate) qp: &'a Arc<Qp<H>>,
 }

@@ -100,7 +100,7 @@ impl<H: Host, C: Clock> Gate<H, C> {
         }
     }
 
-    /// Returns the rules.
+    /// Returns the rules for faults.
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules

@@ -40,29 +40,29 @@ pub enum Operation {
     Read(Remote),
     /// FETCH & ADD.
     FetchAdd {
-        /// The word.
+        /// The word to which the number is added.
         word: Remote,
         /// The number to add.
         add: u64,
     },
     /// COMPARE & SWAP.
     CompareSwap {
-        /// The word.
+        /// The word that is compared.
         word: Remote,
         /// The value that the word must have.
         compare: u64,
-        /// Its new value.
+        /// The value that the word gets if it has the expected one.
         swap: u64,
     },
     /// ATOMIC WRITE of 8 bytes.
     AtomicWrite(Remote),
     /// FLUSH.
     Flush {
-        /// The memory.
+        /// The memory that is flushed.
         memory: Remote,
         /// Number of its bytes.
         length: u32,
-        /// Its task.
+        /// The kind of FLUSH.
         flags: FlushFlags,
     },
 }
@@ -119,6 +119,6 @@ impl Operation {
 pub struct Remote {
     /// The first address.
     pub addr: u64,
-    /// The key.
+    /// The key of the memory.
     pub key: Key,
 }

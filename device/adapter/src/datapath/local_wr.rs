@@ -22,7 +22,7 @@ use crate::slice::cost;
 /// The time at which a work request that sends no message is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// At once.
+    /// The work request is complete at once.
     Now,
     /// When all present users of the key have ended.
     AfterReaders,

@@ -61,11 +61,11 @@ impl Entry {
 
 /// The result of taking the next entry of a send queue.
 pub(crate) enum Taken {
-    /// There is one.
+    /// An entry was taken.
     Entry,
-    /// None is posted, or the CQ has no room for its entry. The QP is scheduled when there is one.
+    /// No entry is posted, or the CQ has no room for one. The QP is scheduled when there is one.
     Empty,
-    /// The next one may begin at this time, because of a ceiling of the function.
+    /// The next entry may begin at this time, because of a ceiling of the function.
     Later(Nanos),
     /// There is one that cannot be parsed.
     Malformed(Malformed),

@@ -15,7 +15,7 @@ use crate::slice::Slice;
 pub struct There<'a, H: Host> {
     /// The memory, time and counters of its adapter.
     pub turn: TurnContext<'a, H>,
-    /// The QP.
+    /// The QP at the other end.
     pub qp: &'a Arc<Qp<H>>,
     /// True while the requester's turn works on the responder's own objects.
     acts: Cell<bool>,

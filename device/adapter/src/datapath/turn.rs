@@ -39,9 +39,9 @@ pub struct Allowance<'a, H: Host> {
 pub struct TurnContext<'a, H: Host> {
     /// The core of the adapter.
     pub core: &'a Arc<Core<H>>,
-    /// Its guest's memory.
+    /// The memory of the adapter's guest.
     pub memory: H::Held<'a>,
-    /// Its regions.
+    /// The table of the adapter's keys.
     pub tpt: &'a Tpt,
     /// The time of the poll.
     pub slice: &'a Slice<'a, H>,

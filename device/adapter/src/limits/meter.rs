@@ -24,7 +24,7 @@ impl Meter {
         Self { maximum: AtomicU32::new(maximum), used: AtomicU32::new(0) }
     }
 
-    /// Returns the maximum.
+    /// Returns how much may be taken.
     #[must_use]
     pub fn maximum(&self) -> u32 {
         self.maximum.load(Ordering::Relaxed)

@@ -73,7 +73,7 @@ impl Drop for Charge {
 pub struct Run {
     /// The address of its first byte.
     pub addr: GuestAddr,
-    /// Its length in bytes.
+    /// The length of the run in bytes.
     pub len: u64,
 }
 
@@ -124,7 +124,7 @@ pub struct PageMap {
 enum Kind {
     /// A contiguous range.
     Run(GuestAddr),
-    /// Single pages.
+    /// The addresses of all pages.
     List { pages: Box<[GuestAddr]>, _charge: Charge },
 }
 
@@ -208,8 +208,8 @@ pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<PageCount, Pa
 
 /// Calls `each` for the page addresses of a description of one or two levels.
 ///
-/// They are read in pieces, so that a huge count fails at the first address that cannot be read,
-/// before memory for it is allocated.
+/// Addresses are read in pieces, so that a huge count fails at the first address that cannot be
+/// read, before memory for it is allocated.
 ///
 /// # Errors
 /// Returns the first address that cannot be read, or the error of `each`.

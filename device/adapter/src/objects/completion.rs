@@ -18,7 +18,7 @@ pub struct Completion {
     pub qpn: Qpn,
     /// Type of the work request.
     pub opcode: Opcode,
-    /// Status.
+    /// The status of the work request.
     pub status: Status,
     /// The number of the check that failed; see docs/adapter.md.
     pub vendor_err: u32,
@@ -76,7 +76,7 @@ pub enum CompletionKey {
 /// A command in the iSCSI mode for which a PDU was executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Executed {
-    /// Its key.
+    /// The key of the command.
     pub key: Key,
     /// The name that the consumer has for it.
     pub id: u32,

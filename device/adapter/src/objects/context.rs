@@ -14,13 +14,13 @@ use crate::stats::{Counter, Counters};
 pub struct Caller<'a, H> {
     /// The name of the adapter.
     pub(crate) name: &'a str,
-    /// The host.
+    /// The host of the adapter.
     pub host: &'a H,
-    /// The counters.
+    /// The counters of the adapter.
     pub stats: &'a Counters,
     /// The ceilings of the function.
     pub(crate) pace: &'a Pace,
-    /// Its faults by rules, unless they do not apply.
+    /// The adapter's faults by rules, unless they do not apply.
     pub(crate) injection: Option<&'a Injection>,
     /// The lane of the thread.
     pub lane: Lane,

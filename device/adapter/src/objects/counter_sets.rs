@@ -21,11 +21,11 @@ const MAX_SETS: u32 = 1024;
 /// A set of counters.
 #[derive(Debug)]
 pub struct CounterSet {
-    /// Its number.
+    /// The number of the set.
     pub id: CountersId,
     /// The number of QPs whose work it counts.
     pub users: AtomicU32,
-    /// The counters.
+    /// What the set has counted.
     pub counters: Counters,
 }
 

@@ -48,11 +48,11 @@ const FETCHED_AHEAD: u32 = 4;
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
-    /// Its number.
+    /// The number of the CQ.
     pub cqn: Cqn,
     /// The function to which it belongs.
     pub domain: Domain,
-    /// Its context.
+    /// The context that the CQ belongs to.
     pub context: ContextId,
     /// The address of its doorbell.
     pub doorbell: Doorbell,
@@ -101,19 +101,19 @@ struct Inner {
 pub enum Overflow {
     /// This entry is the first one without room.
     Now,
-    /// It has failed at an earlier entry.
+    /// The queue has failed at an earlier entry.
     Earlier,
 }
 
 /// Says whether an entry can be written.
 enum Room {
-    /// Yes.
+    /// The entry can be written.
     Free,
-    /// No. It is held back.
+    /// There is no room, and the entry is held back.
     Full,
-    /// No. It is lost.
+    /// There is no room, and the entry is lost.
     None,
-    /// No, and the queue fails: it is full, or its consumer index is bad.
+    /// The queue fails: it is full, or its consumer index is bad.
     Lost,
 }
 
@@ -136,13 +136,13 @@ pub enum WhenFull {
 pub struct Parts {
     /// The function to which it belongs.
     pub domain: Domain,
-    /// Its context.
+    /// The context that the CQ belongs to.
     pub context: ContextId,
     /// The address of its doorbell.
     pub doorbell: Doorbell,
     /// The event queue for its events.
     pub eq: Arc<EventQueue>,
-    /// Its entries.
+    /// The ring with the CQ's entries.
     pub ring: Ring,
     /// The behaviour when the queue is full.
     pub when_full: WhenFull,

@@ -24,9 +24,9 @@ const EVENTS_PER_POLL: usize = 64;
 /// An event queue.
 #[derive(Debug)]
 pub struct EventQueue {
-    /// Its number; 0 is the asynchronous event queue.
+    /// The number of the event queue; 0 is the asynchronous one.
     pub eqn: Eqn,
-    /// Its MSI-X vector.
+    /// The MSI-X vector of the event queue.
     pub vector: u16,
     /// The address of its doorbell, in UAR 0.
     pub doorbell: Doorbell,

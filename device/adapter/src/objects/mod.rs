@@ -70,7 +70,7 @@ use crate::objects::uar::{Uar, UarList};
 /// A user context, or the context of the kernel.
 #[derive(Debug)]
 pub struct Context {
-    /// Its number; the kernel has 0.
+    /// The number of the context; the kernel has 0.
     pub id: ContextId,
     /// The number of UARs and PDs that belong to it.
     pub users: AtomicU32,
@@ -79,9 +79,9 @@ pub struct Context {
 /// A protection domain.
 #[derive(Debug)]
 pub struct Pd {
-    /// Its number.
+    /// The number of the PD.
     pub pdn: Pdn,
-    /// Its context.
+    /// The context that the PD belongs to.
     pub context: ContextId,
     /// The number of QPs, SRQs and regions that belong to it.
     pub users: AtomicU32,
@@ -90,7 +90,7 @@ pub struct Pd {
 /// An XRC domain, in which QPs of all contexts can reach SRQs of all contexts.
 #[derive(Debug)]
 pub struct Xrcd {
-    /// Its number.
+    /// The number of the XRC domain.
     pub xrcdn: Xrcdn,
     /// The number of SRQs and XRC targets that belong to it.
     pub users: AtomicU32,

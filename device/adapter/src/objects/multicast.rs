@@ -20,12 +20,12 @@ pub type Mgid = [u8; 16];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// A member.
+/// A QP that has joined a multicast group.
 #[derive(Debug)]
 pub struct Member<H: Host> {
-    /// Its position in the order in which QPs of all adapters have joined groups.
+    /// The member's position in the order in which QPs of all adapters have joined groups.
     pub joined: u64,
-    /// The QP.
+    /// The QP that has joined the group.
     pub qp: Arc<Qp<H>>,
 }
 

@@ -13,7 +13,7 @@ const _: () = assert!(COUNTERS <= 32);
 /// The counters of a function.
 #[derive(Debug, Default)]
 pub(crate) struct OptionalCounters {
-    /// Those that are on, as bits.
+    /// The counters that are on, as bits.
     on: AtomicU32,
     values: [AtomicU64; COUNTERS],
 }

@@ -64,7 +64,7 @@ pub(crate) struct Pace {
     interrupts: Bucket,
 }
 
-/// A ceiling.
+/// A ceiling, and what is left of it.
 #[derive(Debug, Default)]
 struct Bucket {
     /// The time that one unit takes, in 2^-20 ns; zero without a ceiling.

@@ -23,13 +23,13 @@ use crate::stats::Counter;
 /// A shared receive queue.
 #[derive(Debug)]
 pub struct Srq {
-    /// Its number.
+    /// The number of the SRQ.
     pub srqn: Srqn,
     /// The PD of its receives.
     pub pdn: Pdn,
     /// The function to which it belongs.
     pub domain: Domain,
-    /// Its context.
+    /// The context that the SRQ belongs to.
     pub context: ContextId,
     /// The address of its doorbell.
     pub doorbell: Doorbell,

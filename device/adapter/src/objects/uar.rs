@@ -38,7 +38,7 @@ impl<H: Host> Clone for Owner<H> {
 /// A UAR in use.
 #[derive(Debug)]
 pub struct Uar<H: Host> {
-    /// Its number.
+    /// The number of the UAR.
     pub number: UarIndex,
     /// The function to which it belongs.
     pub domain: Domain,

@@ -31,7 +31,7 @@ pub struct Segment {
 pub struct WqeId {
     /// The user's work request ID.
     pub wr_id: u64,
-    /// Its index in the queue.
+    /// The index of the WQE in its queue.
     pub index: u32,
 }
 
@@ -89,11 +89,11 @@ impl SegmentList {
 pub struct SendWqe {
     /// The work request ID, from the WQE.
     pub wr_id: u64,
-    /// Its index.
+    /// The index of the WQE in the send queue.
     pub index: u32,
-    /// The opcode.
+    /// The operation of the work request.
     pub opcode: Opcode,
-    /// The flags.
+    /// The flags of the work request.
     pub flags: Flags,
     /// Immediate data.
     pub imm: [u8; 4],
@@ -117,7 +117,7 @@ pub struct SendWqe {
 pub struct Segmentation<'a> {
     /// Maximum number of bytes of payload in a frame.
     pub mss: u16,
-    /// The headers.
+    /// The headers of the large segment, from Ethernet to TCP.
     pub headers: &'a [u8],
     /// The offset of the entries of the payload in the WQE.
     body: usize,
@@ -126,9 +126,9 @@ pub struct Segmentation<'a> {
 /// The frames of an entry of a QP of raw packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frames {
-    /// Their number.
+    /// The number of frames.
     pub count: u64,
-    /// Their bytes, with the headers of each.
+    /// The bytes of all frames, with the headers of each.
     pub bytes: u64,
 }
 
@@ -421,7 +421,7 @@ fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
 pub struct RecvWqe {
     /// The work request ID, from the WQE.
     pub wr_id: u64,
-    /// Its index.
+    /// The index of the WQE in the receive queue.
     pub index: u32,
     /// The QP or SRQ that names the keys of its segments.
     pub user: User,

@@ -17,7 +17,7 @@ use crate::scheduling::schedule::Schedule;
 /// Number of these QPs. Each costs an idle worker a load of a cached line.
 const RECENT: usize = 4;
 
-/// The QPs.
+/// The QPs whose doorbells were rung last.
 #[derive(Debug)]
 pub(crate) struct RecentDoorbells<H: Host> {
     qps: ArrayVec<Arc<Qp<H>>, RECENT>,

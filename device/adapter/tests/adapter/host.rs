@@ -29,11 +29,11 @@ pub(crate) enum Bar {
 /// A step of a thread of the adapter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It loads this word of BAR2.
+    /// The thread loads this word of BAR2.
     Load(u64),
-    /// It reads guest memory at this address.
+    /// The thread reads guest memory at this address.
     Read(u64),
-    /// It writes guest memory at this address.
+    /// The thread writes guest memory at this address.
     Write(u64),
 }
 

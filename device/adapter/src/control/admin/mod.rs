@@ -207,7 +207,7 @@ pub fn run<H: Host>(adapter: &Arc<Adapter<H>>) {
 
 /// What follows a command.
 enum Next {
-    /// The next command.
+    /// The next command is executed.
     On,
     /// Nothing, because a rule for faults holds the command back, or a reset has been requested.
     Later,

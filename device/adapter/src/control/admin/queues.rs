@@ -294,7 +294,7 @@ fn check_kind<H: Host>(
 
 /// The objects that a QP belongs to.
 struct Home {
-    /// Its PD; an XRC target has none.
+    /// The PD of the QP; an XRC target has none.
     pd: Option<Arc<Pd>>,
     /// The domain of an XRC target.
     xrcd: Option<Arc<Xrcd>>,

@@ -264,7 +264,7 @@ impl<'a> SgList<'a> {
 
 /// The memory of a part.
 enum Part<'a> {
-    /// None.
+    /// No memory: the null key reads as zeros.
     Nothing,
     /// Memory of the guest from this address on.
     Memory(GuestAddr),

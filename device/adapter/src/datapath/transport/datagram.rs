@@ -46,7 +46,7 @@ use crate::stats::Counter;
 
 /// The receivers at a destination.
 enum Target<H: Host> {
-    /// A QP.
+    /// A QP of an adapter of this daemon.
     One(Peer<H>),
     /// A station that is reached by packets.
     Packets(wire::Path),
@@ -89,7 +89,7 @@ enum Sent {
     Delivered { event_due: bool },
     /// The datagram has been sent and is lost.
     Dropped,
-    /// It could not be sent.
+    /// The datagram could not be sent.
     Failed(WrError),
     /// The datagram must still be delivered to members of its group, in a later poll.
     Underway,

@@ -22,7 +22,7 @@ use crate::stats::Counter;
 pub(crate) struct Incoming<'a> {
     /// The memory of its data.
     pub(crate) source: &'a SgList<'a>,
-    /// Its network header.
+    /// The network header of the datagram.
     pub(crate) header: &'a network_header::Header,
     /// Number of bytes behind the network header.
     pub(crate) length: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Arrived {
     pub(crate) solicited: bool,
     /// The sender's QP.
     pub(crate) src_qpn: Qpn,
-    /// Its sender, with the VLAN in the network.
+    /// The datagram's sender, with the VLAN in the network.
     pub(crate) origin: Origin,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub qp: &'e Qp<H>,
     /// The work request.
     pub send: &'e SendWqe,
-    /// Its WQE.
+    /// The WQE of the work request.
     pub raw: &'e [u8],
     /// The responder.
     pub there: &'e There<'a, H>,

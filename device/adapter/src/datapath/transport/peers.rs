@@ -42,7 +42,7 @@ pub struct Fabric<H: Host> {
 /// An adapter in its daemon's network.
 #[derive(Debug)]
 pub struct Network<'a, H: Host> {
-    /// Its own objects.
+    /// The objects of the adapter itself.
     pub own: &'a Objects<H>,
     /// The network.
     pub fabric: &'a Fabric<H>,

@@ -15,11 +15,11 @@ const FAILED: u64 = 2;
 /// The entry of a table for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
-    /// Nothing.
+    /// The page has no address.
     Absent,
-    /// Its address.
+    /// The page has an address.
     Present,
-    /// Nothing, and the driver cannot provide the page.
+    /// The page has no address, and the driver cannot provide it.
     Failed,
 }
 

@@ -24,7 +24,7 @@ use crate::requests::wqe::Segment;
 /// The data of a command, and the rights of its peer.
 #[derive(Clone, Debug)]
 pub struct CommandData<I> {
-    /// Its place.
+    /// The segments or pages with the data.
     pub buffer: Buffer<I>,
     /// The rights of the peer.
     pub access: Access,
@@ -39,7 +39,7 @@ pub struct CommandData<I> {
 /// The place of the data of a command.
 #[derive(Clone, Debug)]
 pub enum Buffer<I> {
-    /// Ranges in regions.
+    /// Ranges that local keys name.
     Ranges(I),
     /// Ranges of guest addresses.
     Physical(I),
@@ -87,7 +87,7 @@ pub struct Named<'a> {
 /// A part of a command's data, or all of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// Its memory.
+    /// The checked part of a key's entry that has the bytes.
     pub window: Window<'a>,
     /// Number of bytes, not zero.
     pub len: u64,

@@ -46,9 +46,9 @@ pub struct ByteRange {
 /// The contents of a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mr {
-    /// Its key: index and instance.
+    /// The key of the region: index and instance.
     pub key: Key,
-    /// Its PD.
+    /// The PD of the region.
     pub pdn: Pdn,
     /// The only QP that may use it; zero for all QPs of the PD.
     pub qpn: Qpn,
@@ -66,7 +66,7 @@ pub struct Mr {
     pub length: u64,
     /// Offset of its first byte in its first page.
     pub offset: u64,
-    /// Its pages, or the segments of a command.
+    /// The pages of the region, or the segments of a command.
     pub table: Table,
 }
 
@@ -249,9 +249,9 @@ impl Owner {
 /// An index in use, as inspection shows it.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Its key, valid or not.
+    /// The key of the object, valid or not.
     pub key: Key,
-    /// Its PD.
+    /// The PD of the object.
     pub pdn: Pdn,
     /// The kind of the object.
     pub kind: KeyKind,

@@ -6,9 +6,9 @@ use vrnic_abi::Qpn;
 /// has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The QP.
+    /// The QP that receives the message.
     pub qpn: Qpn,
-    /// The number.
+    /// The number of the message among those of the QP.
     pub number: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Stream {
 /// A position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The stream.
+    /// The stream that has the position.
     pub stream: Stream,
     /// The number of bytes before it.
     pub at: u64,

@@ -50,7 +50,7 @@ pub enum Missing {
 /// A part of a window, whose first bytes are needed now, and all of it soon.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Its offset in the window.
+    /// The offset of the part in the window.
     pub at: u64,
     /// The number of bytes that are needed now.
     pub now: u64,

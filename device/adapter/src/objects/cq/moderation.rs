@@ -27,9 +27,9 @@ pub(super) struct HeldEvent {
 /// Says whether a completion raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// No.
+    /// The completion raises no event.
     No,
-    /// Yes; [`Cq::fire`] reports it.
+    /// The completion raises an event; [`Cq::fire`] reports it.
     Now,
     /// The event waits for more completions, and must be added to the list of waiting events.
     Later {
@@ -43,11 +43,11 @@ pub enum Due {
 /// The state of a waiting event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// It waits until this time.
+    /// The event waits until this time.
     Until(Nanos),
-    /// It is due.
+    /// The event is due.
     Due,
-    /// It has been reported.
+    /// The event has been reported.
     Gone,
 }
 

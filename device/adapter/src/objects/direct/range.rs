@@ -29,7 +29,7 @@ pub struct Transfer {
     pub direction: Direction,
     /// The way in which the adapter learns which bytes have been moved.
     pub notice: Notice,
-    /// The packet memory.
+    /// The packet memory of the transfer.
     pub memory: Packets,
     /// Number of bytes, at least one. At most [`RANGE_LEN`] if they are counted, unless it is a
     /// READ through a block.
@@ -62,27 +62,27 @@ enum Stage {
     Open,
     /// The controller has moved all bytes, but TRANSFER has not been executed.
     Complete,
-    /// It has failed, but TRANSFER has not been executed.
+    /// The transfer has failed, but TRANSFER has not been executed.
     Failed(Denied),
 }
 
 /// The effect of an access of the controller to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Burst {
-    /// It moves bytes at this address of packet memory.
+    /// The access moves bytes at this address of packet memory.
     At(GuestAddr),
-    /// The data that it wants to read has not arrived, or there is no block to store into.
+    /// The data that the access wants to read has not arrived, or there is no block to store into.
     Early,
-    /// It has no effect. A read returns ones.
+    /// The access has no effect. A read returns ones.
     Ignored,
 }
 
 /// Says whether a TRANSFER is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is complete.
+    /// The TRANSFER is complete.
     Done,
-    /// It waits.
+    /// The TRANSFER waits.
     Later,
 }
 
@@ -290,7 +290,7 @@ impl Range {
         }
     }
 
-    /// Returns the registers.
+    /// Returns the registers of the range, as QUERY_RANGE does.
     #[must_use]
     pub fn registers(&self) -> RangeRegisters {
         let Self { transfer, stage, count, response, .. } = self;

@@ -117,7 +117,7 @@ pub struct Ranges {
     /// The lock is held while bytes are copied, so that the memory of a transfer is not accessed
     /// after its end. Its holder may hold guest memory, and takes no other lock.
     list: Mutex<List>,
-    /// A [`Window`].
+    /// The place of the ranges: the words of a [`Window`].
     window: AtomicU64,
     /// False if no transfer can exceed its time limit.
     any_live: AtomicBool,

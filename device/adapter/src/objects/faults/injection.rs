@@ -86,20 +86,20 @@ struct Decided {
 /// The fate of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It begins.
+    /// The work request begins.
     Begins,
-    /// It begins at this time.
+    /// The work request begins at this time.
     Waits(Nanos),
-    /// It completes with this status.
+    /// The work request completes with this status.
     Fails(cq::Status),
-    /// Its QP fails.
+    /// The QP of the work request fails.
     FailsQp,
 }
 
 /// The function that a fault concerns, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here<'a> {
-    /// Its name.
+    /// The name of the function.
     pub(crate) function: &'a str,
     /// The time.
     pub(crate) now: Nanos,

@@ -32,7 +32,7 @@ struct Request {
     fetched: Nanos,
     /// The time of the last doorbell before it was fetched.
     rung: Option<Nanos>,
-    /// Its first packet, and the packet behind the last one that was sent.
+    /// The first packet of the request, and the packet after the last one that was sent.
     packets: Option<[Psn; 2]>,
 }
 

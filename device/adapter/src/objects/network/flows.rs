@@ -62,9 +62,9 @@ impl Receiver {
 pub struct NewRule {
     /// The QP to which it belongs.
     pub qpn: Qpn,
-    /// The receiver.
+    /// The QP that gets the frames, or the one that spreads them.
     pub receiver: Receiver,
-    /// The kind.
+    /// The type of the rule.
     pub kind: Kind,
     /// The priority among rules of this kind.
     pub priority: u16,
@@ -74,7 +74,7 @@ pub struct NewRule {
     pub condition: Condition,
 }
 
-/// A rule.
+/// A rule of the function.
 #[derive(Clone, Debug)]
 struct Installed {
     id: FlowId,

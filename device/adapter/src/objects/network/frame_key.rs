@@ -34,8 +34,8 @@ pub struct FrameKey {
 /// The QP that receives a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its number.
+    /// The number of the QP.
     pub qpn: Qpn,
-    /// Its worker.
+    /// The worker of the QP.
     pub worker: usize,
 }

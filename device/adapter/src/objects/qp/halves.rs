@@ -56,7 +56,7 @@ pub struct Requester<H: Host> {
     pub rnr_pause: Duration,
     /// The time of the next try, while waiting for it.
     pub not_before: Option<Nanos>,
-    /// Its own rate limit.
+    /// The QP's own rate limit.
     pub rate_limit: RateLimit,
     /// The reservation of the next entry, if it waits for this limit or for a ceiling of the
     /// function.
@@ -77,7 +77,7 @@ pub struct Requester<H: Host> {
     pub posted_reads: PostedReads,
     /// The station at which the raw packet in progress has found no room.
     pub no_room_to: Option<VlanMac>,
-    /// Its number among all halves. A reset assigns a new one.
+    /// The half's number among all halves. A reset assigns a new one.
     life: u32,
 }
 
@@ -180,7 +180,7 @@ pub enum Ended {
 /// MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The MAC.
+    /// The MAC of the adapter.
     pub mac: MacAddr,
     /// The position in the order of joining.
     pub joined: u64,
@@ -201,9 +201,9 @@ pub struct Progress {
 /// The threads that hold the memory of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Those that hold the memory of the QP's adapter.
+    /// The threads that hold the memory of the QP's adapter.
     Own,
-    /// Those that hold the memory of the peer's adapter.
+    /// The threads that hold the memory of the peer's adapter.
     Peer,
 }
 
@@ -268,7 +268,7 @@ pub struct Responder {
     /// been written, because raising an interrupt is slow and may wake a thread that waits for
     /// both.
     pub event_due: bool,
-    /// Its number among all halves. A reset assigns a new one.
+    /// The half's number among all halves. A reset assigns a new one.
     life: u32,
     /// The protocol engine, if the peer's messages arrive as packets.
     pub packets: Option<Box<Receiver>>,

@@ -17,9 +17,9 @@ pub struct Handed {
 /// The bytes that the host moves for both directions of a connection.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Those of the peer's message, if there were any.
+    /// The bytes of the peer's message, if there were any.
     pub placed: Option<Box<Handed>>,
-    /// Those of the answer of a READ, if there were any.
+    /// The bytes of the answer of a READ, if there were any.
     pub stored: Option<Box<Handed>>,
     /// True if bytes to send are on their way from the memory.
     pub reads: bool,

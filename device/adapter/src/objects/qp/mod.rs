@@ -77,11 +77,11 @@ use crate::requests::command_tag::Tags;
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp<H: Host> {
-    /// Its number.
+    /// The number of the QP.
     pub qpn: Qpn,
-    /// Its type.
+    /// The type of the QP.
     pub kind: Type,
-    /// Its PD; zero for an XRC target.
+    /// The PD of the QP; zero for an XRC target.
     pub pdn: Pdn,
     /// The XRC domain of an XRC target; otherwise zero.
     pub xrcdn: Xrcdn,
@@ -89,7 +89,7 @@ pub struct Qp<H: Host> {
     pub srqs: Arc<IdTable<Srqn, Srq>>,
     /// The function to which it belongs.
     pub domain: Domain,
-    /// Its context.
+    /// The context that the QP belongs to.
     pub context: ContextId,
     /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
@@ -138,7 +138,7 @@ pub struct Qp<H: Host> {
     pub held: AtomicBool,
     /// The QP at the other end whose message waits until this QP's CQ has room.
     sender: Mutex<Option<Box<WeakPeer<H>>>>,
-    /// Its AWAIT that waits for a mark.
+    /// The AWAIT of the QP that waits for a mark.
     pub mark_wait: MarkWait,
     /// All attributes, as QUERY_QP returns them.
     pub attr: Mutex<Attr>,
@@ -151,13 +151,13 @@ pub struct Qp<H: Host> {
 /// Parameters of a QP.
 #[derive(Debug)]
 pub struct Parts {
-    /// The type.
+    /// The type of the QP.
     pub kind: Type,
     /// The PD.
     pub pdn: Pdn,
     /// The function.
     pub domain: Domain,
-    /// The context.
+    /// The context that the QP belongs to.
     pub context: ContextId,
     /// The regions of its adapter.
     pub tpt: Arc<Tpt>,

@@ -27,7 +27,7 @@ pub struct OpenReads {
 /// An open READ, or a work request that was executed behind one.
 #[derive(Debug)]
 pub struct Waiting {
-    /// Its completion, with its status if no error occurs.
+    /// The completion of the work request, with its status if no error occurs.
     pub completion: Completion,
     /// True if success is reported, too.
     pub signaled: bool,
@@ -40,7 +40,7 @@ pub struct Waiting {
 pub struct OpenRead {
     /// The work request.
     pub send: SendWqe,
-    /// Its WQE.
+    /// The WQE of the READ.
     pub raw: [u8; STRIDE_MAX as usize],
     /// Number of bytes that have arrived.
     pub done: u64,

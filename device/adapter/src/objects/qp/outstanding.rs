@@ -51,7 +51,7 @@ impl Posted {
 /// A key in the message of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CarriedKey {
-    /// The key.
+    /// The key that the work request carries.
     pub key: Key,
     /// Offset of its place in the message.
     pub place: u64,
@@ -73,13 +73,13 @@ impl CarriedKey {
 /// The end of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was executed.
+    /// The work request was executed.
     Done,
-    /// It has failed.
+    /// The work request has failed.
     Failed(WrError),
-    /// It concerned a key and was refused.
+    /// The work request concerned a key and was refused.
     Refused(Denied),
-    /// It was outstanding when the send queue failed, and the send queue works again.
+    /// The work request was outstanding when the send queue failed, and the send queue works again.
     Flushed,
 }
 

@@ -11,7 +11,7 @@ use crate::objects::core::Core;
 pub struct Peer<H: Host> {
     /// The core of its adapter.
     pub core: Arc<Core<H>>,
-    /// The QP.
+    /// The QP at the other end.
     pub qp: Arc<Qp<H>>,
 }
 

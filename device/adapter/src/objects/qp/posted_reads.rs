@@ -41,7 +41,7 @@ impl PostedReads {
 /// An entry of a send queue to count.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    /// Its index.
+    /// The index of the work request.
     pub index: u32,
     /// True for a READ or atomic.
     pub answered: bool,

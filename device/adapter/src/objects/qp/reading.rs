@@ -17,7 +17,7 @@ pub(crate) struct Reading {
     pub(crate) seed: Option<u64>,
     /// The place of the first kept byte in the READ.
     pub(crate) start: u64,
-    /// The kept bytes.
+    /// The bytes that are kept until their block is placed.
     pub(crate) bytes: Vec<u8>,
     /// The place of the next block in the order, if blocks are being placed.
     pub(crate) place: Option<u64>,

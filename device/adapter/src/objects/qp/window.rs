@@ -50,7 +50,7 @@ pub(crate) struct Closing {
 /// The time at which the bytes of a packet are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placing {
-    /// Now.
+    /// The bytes are placed at once.
     Usual,
     /// With a later packet of its message.
     Kept,

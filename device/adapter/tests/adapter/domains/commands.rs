@@ -208,7 +208,7 @@ const QUEUES: &[Row] = &[
     row("DESTROY_QP", |a, n| on(a, Admin::DestroyQp, n.qpn), Status::Ok),
 ];
 
-/// Rows for keys.
+/// Commands that name a key of another function.
 const KEYS: &[Row] = &[
     row("REREG_MR", |a, n| rereg(a, n.key, a.numbers.pdn), Status::Ok),
     row("REVOKE_MR", |a, n| on(a, Admin::RevokeMr, n.key), Status::Ok),

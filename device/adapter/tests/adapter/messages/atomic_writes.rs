@@ -14,7 +14,7 @@ use crate::bus::Endpoint;
 use crate::cable::Cable;
 use crate::world::Pair;
 
-/// All rights.
+/// All rights, with the right to flush.
 const RIGHTS: u32 = ALL | Access::FLUSH_GLOBAL.bits();
 /// Bytes of the region that the tests use.
 const LENGTH: u64 = 1 << 20;

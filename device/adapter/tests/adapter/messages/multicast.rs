@@ -19,7 +19,7 @@ use crate::cable::Plug;
 use crate::messages::datagrams::{QKEY, datagram, ipv4, ready};
 use crate::world::{Pair, World};
 
-/// 239.1.2.3.
+/// The GID of the group 239.1.2.3.
 pub(crate) const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
 /// ff0e::beef.
 pub(crate) const GROUP6: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef];

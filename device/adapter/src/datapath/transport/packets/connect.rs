@@ -50,7 +50,7 @@ pub(crate) enum Refused {
 pub(crate) struct Modified<'a> {
     /// All attributes.
     pub(crate) attr: &'a Attr,
-    /// Those that have been set.
+    /// The attributes that have been set.
     pub(crate) mask: AttrMask,
     /// The change of the state.
     pub(crate) change: Change,

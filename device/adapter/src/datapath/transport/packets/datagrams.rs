@@ -37,7 +37,7 @@ use crate::watch::Watcher;
 pub(crate) struct Leaving<'a> {
     /// The sending QP.
     pub(crate) from: vrnic_abi::Qpn,
-    /// Its work request.
+    /// The work request that sends the datagram.
     pub(crate) send: &'a SendWqe,
     /// The memory of its data.
     pub(crate) source: &'a SgList<'a>,

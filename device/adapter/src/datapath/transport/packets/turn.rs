@@ -39,11 +39,11 @@ use crate::stats::Counter;
 
 /// Whether there are more packets to send.
 enum Leaves {
-    /// There are none.
+    /// There are no more packets.
     None,
-    /// They can be sent in the next turn.
+    /// More packets can be sent in the next turn.
     Soon,
-    /// They can be sent at this time.
+    /// More packets can be sent at this time.
     Later(Nanos),
 }
 

@@ -11,9 +11,9 @@ use crate::memory::tpt::Denied;
 /// Bytes of a range that a work request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
-    /// Their offset in the range.
+    /// The offset of the first byte in the range.
     pub within: u32,
-    /// Their number.
+    /// The number of bytes.
     pub len: u32,
 }
 

@@ -44,13 +44,13 @@ pub(super) struct LateCommand {
 /// The fate of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandFate {
-    /// It is executed.
+    /// The command is executed.
     Runs,
-    /// It is executed later.
+    /// The command is executed later.
     Waits,
-    /// It fails with this status.
+    /// The command fails with this status.
     Fails(vrnic_abi::admin::Status),
-    /// It has no answer.
+    /// The command has no answer.
     Lost,
 }
 

@@ -45,7 +45,7 @@ pub enum Data {
     Command {
         /// The key of the command.
         key: Key,
-        /// The offset.
+        /// The offset in the command's buffer.
         offset: u64,
     },
     /// Zeros, because a response has ended the command.
@@ -56,9 +56,9 @@ pub enum Data {
 #[derive(Debug)]
 pub struct Pdu {
     start: StreamPos,
-    /// Its header, with the digest.
+    /// The header of the PDU, with the digest.
     pub head: Box<[u8]>,
-    /// Its data.
+    /// The place of the PDU's data.
     pub data: Data,
     /// The number of bytes of its data.
     pub length: u32,
@@ -106,7 +106,7 @@ impl Pdu {
 /// The place of a byte of the stream.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// The PDU.
+    /// The PDU that has the place.
     pub pdu: &'a Pdu,
     /// The number of its bytes before this one.
     pub offset: u64,
@@ -180,12 +180,12 @@ impl Outgoing {
 /// The destination of the data of the PDU in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// It is dropped.
+    /// The data is dropped.
     #[default]
     Nowhere,
-    /// It goes to the receive, behind the header.
+    /// The data goes to the receive, after the header.
     Receive,
-    /// It goes to the buffer of the command, from an offset on.
+    /// The data goes to the buffer of the command, from an offset on.
     Buffer(u64),
 }
 
@@ -213,7 +213,7 @@ pub struct Arriving {
 pub struct Session {
     /// The negotiated properties and the device.
     pub terms: Terms,
-    /// Finds the PDUs.
+    /// The part that finds PDUs in the stream.
     pub deframer: Deframer,
     /// The PDU in progress.
     pub arriving: Arriving,
@@ -225,7 +225,7 @@ pub struct Session {
     pub sent: StreamPos,
     /// R2Ts that are not answered completely.
     solicited: VecDeque<Solicited>,
-    /// The counters.
+    /// The counters of the connection's PDUs.
     pub counters: IscsiCounters,
     /// True if the local direction is closed.
     is_closed: bool,

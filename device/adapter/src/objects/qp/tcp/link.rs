@@ -68,7 +68,7 @@ impl<H: Host> Link<H> {
         Self { outstanding, share, life: Lifecycle::default(), ..self }
     }
 
-    /// Returns TCP.
+    /// Returns the state of TCP.
     #[must_use]
     pub const fn tcp(&self) -> &Connection {
         &self.tcp

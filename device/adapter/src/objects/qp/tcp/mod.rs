@@ -36,7 +36,7 @@ use crate::host::Host;
 pub struct Tcp<H: Host> {
     /// The connection, whatever it carries.
     pub link: Link<H>,
-    /// What it carries.
+    /// What the connection carries.
     pub content: Content<H>,
 }
 

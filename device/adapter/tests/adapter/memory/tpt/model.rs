@@ -21,7 +21,7 @@ pub(super) enum What {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) what: What,
-    /// Its current key, or its last one.
+    /// The current key of the entry, or its last one.
     pub(super) key: Key,
     pub(super) pdn: Pdn,
     /// The only QP that may use it, if it has one.

@@ -27,7 +27,7 @@ const LIST_LEN: u64 = 64;
 /// Number of entries that the test tries to keep.
 const ENTRIES: usize = 40;
 
-/// xorshift64*.
+/// A generator of random numbers (xorshift64*).
 struct Dice(u64);
 
 impl Dice {

@@ -343,13 +343,13 @@ impl Rig {
 pub(super) enum Told {
     /// Nothing: the PDU belongs to the consumer.
     Nothing,
-    /// It was executed for the command with this Command ID and this key.
+    /// The PDU was executed for the command with this Command ID and this key.
     Executed(u32, u32),
-    /// It has ended this command.
+    /// The PDU has ended this command.
     Ended(u32, u32),
-    /// It has failed this check.
+    /// The PDU has failed this check.
     Failed(u32),
-    /// It has failed this check, and has ended this command.
+    /// The PDU has failed this check, and has ended this command.
     FailedEnd(u32, u32, u32),
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Mistake {
     pub(crate) requests: fn(&Rig) -> Vec<Wr>,
     /// True if each request is posted after the end of the one before it.
     pub(crate) one_by_one: bool,
-    /// The expected outcome.
+    /// What the program must see.
     pub(crate) outcome: Expected,
     /// The expected outcome over packets, if it differs. A comment in the row says why.
     pub(crate) by_packets: Option<Expected>,

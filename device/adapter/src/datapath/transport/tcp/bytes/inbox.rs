@@ -237,9 +237,9 @@ impl<H: Host> Inbox<'_, '_, H> {
 /// Bytes for receives.
 #[derive(Clone, Copy)]
 enum Bytes<'a> {
-    /// They are copied to the receives.
+    /// Bytes that are copied to the receives.
     New(&'a [u8]),
-    /// This many have been placed before.
+    /// So many bytes have been placed before.
     Placed(usize),
 }
 

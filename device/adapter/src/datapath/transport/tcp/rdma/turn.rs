@@ -36,7 +36,7 @@ pub(super) enum Way {
     Tcp,
     /// To the memory of the other end.
     Memory,
-    /// It is decided after an event, or at this time.
+    /// The path is decided after an event, or at this time.
     Later(Option<Nanos>),
 }
 

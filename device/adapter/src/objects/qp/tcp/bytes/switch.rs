@@ -36,7 +36,7 @@ pub struct Switch<H: Host> {
     to: WeakPeer<H>,
     /// The terms of the messages.
     pub terms: Terms,
-    /// Its progress.
+    /// How far the transition is.
     pub progress: Progress,
     /// Bytes that the program has received and that belong to the first messages.
     pub received: Vec<u8>,
