@@ -23,7 +23,7 @@ pub(crate) struct Resources {
     json: bool,
 }
 
-/// A change.
+/// A change of the maximum of a resource.
 #[derive(Debug, Args)]
 pub(crate) struct Change {
     /// Amounts, such as qp=100; device-memory in MiB. Those of other resources stay

@@ -39,7 +39,7 @@ pub enum BadAmount {
     /// An amount that a function cannot have.
     #[error("the amount of {resource} is {value}; it must be from {min} to {max}")]
     Range {
-        /// The resource.
+        /// The name of the resource.
         resource: &'static str,
         /// The amount.
         value: u64,

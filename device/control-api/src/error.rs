@@ -23,7 +23,7 @@ pub enum SettingError {
         key: String,
         /// Words that name the key that is nearest to it, or nothing if none is near.
         nearest: String,
-        /// All keys.
+        /// The names of all settings.
         known: String,
     },
     /// A key given twice.

@@ -25,7 +25,7 @@ const TRANSPORTS: &str = "roce or iwarp";
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionConfig {
-    /// Name in logs.
+    /// The name of the function, in commands and logs.
     pub name: String,
     /// MAC address of the port, and of the guest's NIC that is paired with it.
     pub mac: MacAddr,
@@ -100,7 +100,7 @@ impl FunctionConfig {
         "resources",
     ];
 
-    /// Returns its ceilings.
+    /// Returns the ceilings of the function.
     #[must_use]
     pub fn ceilings(&self) -> Ceilings {
         let bytes = self.rate.map(|rate| rate.0.get().div_ceil(8)).and_then(NonZeroU64::new);
@@ -111,7 +111,7 @@ impl FunctionConfig {
         }
     }
 
-    /// Changes its ceilings.
+    /// Changes the ceilings of the function.
     pub const fn limit(&mut self, ceilings: FunctionCeilings) {
         let FunctionCeilings { rate, ops, interrupts } = ceilings;
         (self.rate, self.ops, self.interrupts) = (rate, ops, interrupts);

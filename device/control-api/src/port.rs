@@ -14,7 +14,7 @@ use crate::vlans::VlanSetting;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
-    /// Name in logs.
+    /// The name of the port, in commands and logs.
     pub name: String,
     /// Ethernet socket.
     pub net: PathBuf,

@@ -53,11 +53,11 @@ pub struct PortView {
     pub mtu: Option<u32>,
     /// Frames that came into the switch.
     pub received_frames: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub received_bytes: u64,
     /// Frames that left the switch.
     pub sent_frames: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub sent_bytes: u64,
     /// Frames that were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,

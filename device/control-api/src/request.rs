@@ -40,7 +40,7 @@ pub enum Request {
     LimitFunction {
         /// The function's name.
         name: String,
-        /// The new ones.
+        /// The new ceilings of the function.
         ceilings: FunctionCeilings,
     },
     /// Changes the share of a function in the workers' time.

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceCommand {
-    /// Begins it.
+    /// Begins the trace of a queue pair.
     Begin {
         /// The number of the queue pair.
         qp: u32,
     },
     /// Takes records. A trace ends when nobody does so for 5 s.
     Take,
-    /// Ends it.
+    /// Ends the trace.
     End,
 }
 

@@ -32,7 +32,7 @@ const KEYS: [&str; 11] = [
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Given", into = "Given")]
 pub struct UplinkConfig {
-    /// Name in logs.
+    /// The name of the uplink, in commands and logs.
     pub name: String,
     /// The outer end of the uplink.
     pub way: Way,

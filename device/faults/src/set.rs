@@ -28,7 +28,7 @@ pub enum Fate {
     Duplicate,
     /// The packet arrives after this number of later packets.
     Reorder(u32),
-    /// [`crate::corrupt`] changes it.
+    /// A bit of the packet is flipped ([`crate::corrupt`]).
     Corrupt {
         /// The checks that the packet passes.
         crc: Crc,

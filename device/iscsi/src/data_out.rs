@@ -12,7 +12,7 @@ pub struct Solicited {
     number: u32,
 }
 
-/// A Data-Out.
+/// A Data-Out PDU that answers an R2T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataOut {
     /// The header of the PDU.

@@ -37,7 +37,7 @@ pub enum Part<'a> {
     Data {
         /// The number of bytes of data before them.
         at: u32,
-        /// The bytes.
+        /// The bytes of the data.
         bytes: &'a [u8],
     },
     /// The PDU is complete.

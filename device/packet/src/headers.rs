@@ -27,7 +27,7 @@ pub struct Headers {
     pub fault: Option<Fault>,
     /// Bytes of the IP header with its options.
     header_len: u8,
-    /// Bytes behind it.
+    /// Bytes after the IP header.
     payload_len: u16,
 }
 

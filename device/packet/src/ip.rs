@@ -263,7 +263,7 @@ pub enum Fault {
 /// A received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// The header.
+    /// The IP header of the packet.
     pub header: Header,
     /// The bytes of the header, with the options of IPv4.
     pub header_bytes: &'a [u8],

@@ -21,7 +21,7 @@ use crate::wire::Mtu;
 
 /// The unit of α in fixed-point form: 1 is 2¹⁰.
 const ONE: u32 = 1 << 10;
-/// g = 1/16.
+/// The shift that divides by 16: the gain g of DCQCN is 1/16.
 const G_SHIFT: u32 = 4;
 /// The time without a notification after which α decreases.
 const ALPHA_PERIOD: Duration = Duration::from_micros(55);

@@ -13,7 +13,7 @@ pub(super) enum Level {
     Functions,
     /// The QPs of a function.
     Qps,
-    /// One of them.
+    /// A single QP.
     Qp,
 }
 

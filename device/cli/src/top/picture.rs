@@ -20,7 +20,7 @@ pub(super) struct Answer {
     pub(super) connections: Vec<Json>,
 }
 
-/// Two answers.
+/// Two answers in succession, from which rates follow.
 #[derive(Clone, Debug)]
 pub(super) struct Picture {
     pub(super) before: Answer,

@@ -17,7 +17,7 @@ const QUEUES: [&str; 2] = ["send", "recv"];
 /// Characters of a queue's bar.
 const BAR: u64 = 20;
 
-/// Draws it.
+/// Draws the queue pair.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, picture: &Picture) {
     let Some(qp) = model.qpn.and_then(|qpn| picture.now.qp(qpn)) else {
         frame.render_widget(Paragraph::new("This queue pair does not exist any more."), area);

@@ -37,7 +37,7 @@ pub enum ConfigError {
     TooMany {
         /// The number of functions.
         count: usize,
-        /// The limit.
+        /// The largest number that is accepted.
         limit: usize,
     },
     /// A name, address or path is used twice.
@@ -55,7 +55,7 @@ pub enum ConfigError {
     Name {
         /// The kind of object that has the name.
         object: &'static str,
-        /// The name.
+        /// The name that is not accepted.
         name: String,
     },
     /// An address that is not a unicast MAC address.
@@ -108,9 +108,9 @@ pub enum ConfigError {
     Line {
         /// The file.
         path: PathBuf,
-        /// The line.
+        /// The number of the line.
         line: usize,
-        /// The error.
+        /// The fault in the line.
         error: Box<ConfigError>,
     },
 }

@@ -25,7 +25,7 @@ pub enum Fabric {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum MpaCrc {
-    /// Always.
+    /// Each message has a CRC.
     #[default]
     Always,
     /// If the peer asks for them.
@@ -35,11 +35,11 @@ pub enum MpaCrc {
 /// Functions, ports and uplinks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ethernet {
-    /// The functions.
+    /// The settings of the functions.
     pub functions: Vec<FunctionConfig>,
     /// Ports without a function.
     pub ports: Vec<PortConfig>,
-    /// The uplinks.
+    /// The settings of the uplinks.
     pub uplinks: Vec<UplinkConfig>,
     /// The way in which functions reach each other.
     pub fabric: Fabric,

@@ -53,7 +53,7 @@ const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 /// Number of CPUs for each worker, if the number of workers is not set.
 const CPUS_PER_WORKER: usize = 4;
 
-/// All settings.
+/// All settings of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Functions, ports and uplinks.
@@ -62,7 +62,7 @@ pub struct Config {
     pub mpa_crc: MpaCrc,
     /// Idle time after which connections of iWARP probe their peers, if they do so.
     pub keepalive: Option<Duration>,
-    /// Log filter.
+    /// The filter of log messages.
     pub log: String,
     /// Number of workers.
     pub workers: usize,

@@ -46,7 +46,7 @@ pub(super) fn drain(
 
 /// The end of a wait.
 enum Wait {
-    /// Nothing is left.
+    /// Nothing was left before the time was over.
     Over,
     /// So much was left when the time was over.
     Late(usize),

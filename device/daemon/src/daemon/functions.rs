@@ -59,12 +59,12 @@ pub(super) struct Maker {
 }
 
 impl Function {
-    /// Returns its name.
+    /// Returns the name of the function.
     pub(super) fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// Returns its adapter.
+    /// Returns the adapter of the function.
     pub(super) fn hosted(&self) -> &HostedAdapter {
         &self.hosted
     }
@@ -74,7 +74,7 @@ impl Function {
         self.server.is_busy()
     }
 
-    /// Changes its ceilings.
+    /// Changes the ceilings of the function.
     pub(super) fn limit(&mut self, settings: &FunctionConfig) {
         self.settings = settings.clone();
         self.hosted.adapter().limit_pace(settings.ceilings());

@@ -17,7 +17,7 @@ use crate::net::uplinks::segments::cut::each_of;
 pub struct Traffic {
     /// The rules for faults.
     pub faults: Arc<Faults>,
-    /// The captures.
+    /// The captures in progress.
     pub captures: Arc<Captures>,
 }
 

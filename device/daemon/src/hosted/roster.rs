@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 
 use super::adapter::HostedAdapter;
 
-/// The adapters.
+/// The adapters of the daemon, which change at run time.
 #[derive(Debug, Default)]
 pub struct Roster(ArcSwap<Vec<Arc<HostedAdapter>>>);
 

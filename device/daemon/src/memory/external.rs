@@ -300,7 +300,7 @@ impl ExternalMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns the counts.
+    /// Returns the counts of messages to the VMM.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let state = self.state.lock();

@@ -24,13 +24,13 @@ pub enum MapError {
     /// There are too many ranges.
     #[error("the VMM may map at most {limit} separate DMA ranges")]
     TooMany {
-        /// The limit.
+        /// The largest number of ranges.
         limit: usize,
     },
     /// There are too many mappings of files.
     #[error("the files of the DMA ranges would need more than {limit} mappings")]
     TooManyFiles {
-        /// The limit.
+        /// The largest number of files.
         limit: usize,
     },
     /// The VMM would map more memory than the limit.

@@ -21,7 +21,7 @@ const TAIL: usize = 64;
 /// The order in which the bytes of a copy become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Any.
+    /// The bytes become visible in any order.
     Any,
     /// The last bytes become visible last.
     LastBytesLast,

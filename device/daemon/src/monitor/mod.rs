@@ -45,11 +45,11 @@ use crate::socket::access::Access;
 /// The data that the monitor shows.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// The adapters.
+    /// The adapters of the daemon.
     pub adapters: Arc<Roster>,
     /// The table of resources.
     pub resources: Arc<Mutex<ResourceTable>>,
-    /// The switch.
+    /// The Ethernet switch of the daemon.
     pub switch: SwitchHandle,
     /// The rules for faults.
     pub faults: Arc<Faults>,

@@ -10,7 +10,7 @@ use vrnic_control_api::resource_view::{Amounts, ResourceRow};
 use crate::hosted::roster::Roster;
 use crate::resources::table::{Numbered, ResourceTable};
 
-/// Returns all rows.
+/// Returns all rows of the table of resources.
 pub(super) fn all(table: &Mutex<ResourceTable>, roster: &Roster) -> Vec<ResourceRow> {
     // Cloned, so that a change does not wait for locks of adapters.
     let table = table.lock().clone();

@@ -15,7 +15,7 @@ use crate::worker::pool::now;
 /// The changes that a call has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// The call has changed nothing.
     None,
     /// There is a descriptor that was not there before.
     Connected,

@@ -47,7 +47,7 @@ const UPLINK_QUEUE: usize = 8 << 20;
 /// Length of a VLAN tag, which does not count as part of an IP packet.
 const VLAN_TAG: usize = 4;
 
-/// A port.
+/// A port of the switch.
 pub struct Port {
     setup: PortSetup,
     status: Arc<PortStatus>,

@@ -39,7 +39,7 @@ pub type PortId = usize;
 /// The port that a frame came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The port.
+    /// The number of the port.
     pub port: PortId,
     /// True if other hosts or daemons are behind it, and false if a guest is.
     pub uplink: bool,
@@ -59,7 +59,7 @@ pub enum Verdict {
 /// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// To one port.
+    /// To the port of the address.
     Port(PortId),
     /// To all ports except the one that it came from, because it is to a group.
     Group,

@@ -15,7 +15,7 @@ pub enum Refusal {
         "out of resources: {requested} of {resource} were requested, and {left} of {maximum} are left"
     )]
     Resources {
-        /// The resource.
+        /// The name of the resource.
         resource: &'static str,
         /// The amount requested.
         requested: u64,
@@ -27,7 +27,7 @@ pub enum Refusal {
     /// More of a resource is assigned than the adapter would have.
     #[error("{assigned} of {resource} are assigned to functions, more than {maximum}")]
     Assigned {
-        /// The resource.
+        /// The name of the resource.
         resource: &'static str,
         /// The amount assigned.
         assigned: u64,

@@ -25,11 +25,11 @@ pub struct Row {
 pub struct Numbered<'a> {
     /// The number, from 1 on. It stays the same while the function exists.
     pub number: usize,
-    /// The row.
+    /// The row with this number.
     pub row: &'a Row,
 }
 
-/// The table.
+/// The table of the resources of all functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceTable {
     /// The maximum of the adapter, for the resources that have one of their own.

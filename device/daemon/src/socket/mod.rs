@@ -37,7 +37,7 @@ pub enum BindError {
     /// The kernel returned an error.
     #[error("socket {path}: {error}")]
     Os {
-        /// The path.
+        /// The path of the socket.
         path: PathBuf,
         /// The kernel's error.
         error: io::Error,
@@ -100,7 +100,7 @@ impl SocketFile {
         &self.listener
     }
 
-    /// Returns its path.
+    /// Returns the path of the socket file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

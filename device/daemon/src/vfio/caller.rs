@@ -49,12 +49,12 @@ struct State {
     asked: Option<Asked>,
     /// The writes that were not answered in time, and may still take place.
     owed: Vec<Asked>,
-    /// The reply.
+    /// The VMM's reply to the message in progress, when it has come.
     reply: Option<Result<Vec<u8>, Unanswered>>,
     closed: bool,
 }
 
-/// A request.
+/// A message to the VMM that waits for a reply.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     id: u16,

@@ -27,7 +27,7 @@ const ERROR: u32 = 1 << 5;
 pub struct Header {
     /// Identifies a command and its reply.
     pub id: u16,
-    /// The command.
+    /// The number of the command.
     pub command: u16,
     /// Length of the message in bytes, the header included.
     pub size: u32,
@@ -103,7 +103,7 @@ pub struct Version {
     pub minor: u16,
 }
 
-/// DMA_MAP.
+/// The data of a DMA_MAP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DmaMap {
@@ -199,7 +199,7 @@ pub struct IrqInfo {
     pub count: u32,
 }
 
-/// DEVICE_SET_IRQS.
+/// The head of DEVICE_SET_IRQS. The data follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IrqSet {

@@ -293,7 +293,7 @@ impl Seat {
 }
 
 impl Watch {
-    /// Returns the time.
+    /// Returns the time. Only the first call reads the clock.
     fn time(&mut self, clocks: &impl Clocks) -> Nanos {
         self.read.unwrap_or_else(|| self.read(clocks))
     }

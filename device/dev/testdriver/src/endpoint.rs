@@ -25,9 +25,9 @@ const LOG_EVENTS: u8 = 6;
 
 /// One side of a connection.
 pub struct Endpoint<B> {
-    /// The guest.
+    /// The guest that has the context.
     pub guest: Guest<B>,
-    /// The context.
+    /// The number of the context.
     pub context: u32,
     /// The UAR of the context.
     pub uar: u32,

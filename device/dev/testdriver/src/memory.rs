@@ -200,7 +200,7 @@ impl Ram {
         self.memory.file.set_len(len).expect("a file without seals");
     }
 
-    /// Returns its file.
+    /// Returns the file that has the memory.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.memory.file

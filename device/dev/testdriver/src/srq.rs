@@ -94,7 +94,7 @@ impl<B: Bus> SharedQueue<B> {
         self.guest.slot32(self.uar, self.slot, SRQ_FREED).load(Ordering::Acquire)
     }
 
-    /// Reads its attributes.
+    /// Reads the attributes of the SRQ.
     #[must_use]
     pub fn status(&self) -> SrqStatus {
         self.guest.command::<command::QuerySrq>(&self.srqn.into()).expect("QUERY_SRQ")

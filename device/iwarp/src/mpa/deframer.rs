@@ -27,7 +27,7 @@ pub enum Found<'a> {
     /// A ULPDU, whose CRC is correct if it has one. Only [`Deframer::pass`] consumes its octets;
     /// otherwise they must be passed to [`Deframer::find`] again.
     Ulpdu {
-        /// The ULPDU.
+        /// The DDP segment that the FPDU carries.
         ulpdu: &'a [u8],
         /// The number of the given octets that belong to its FPDU.
         octets: usize,

@@ -24,7 +24,7 @@ const UNCUT: u64 = 8;
 /// A message of the stream, without its position.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// The opcode.
+    /// The opcode of the message.
     pub opcode: Opcode,
     /// The destination of its first octet, if it is tagged.
     pub at: Tagged,

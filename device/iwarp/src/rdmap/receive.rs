@@ -16,7 +16,7 @@ pub struct Ends<'a, M> {
     pub requester: &'a mut Requester,
     /// The responder, for READs and atomics of the peer.
     pub responder: &'a mut Responder,
-    /// The memory.
+    /// The memory of this end.
     pub memory: &'a mut M,
 }
 

@@ -9,7 +9,7 @@ pub const MESSAGE_MAX: u32 = 1 << 31;
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// SEND.
+    /// A SEND, with or without invalidation.
     Send(SendKind),
     /// RDMA WRITE.
     Write(Tagged),

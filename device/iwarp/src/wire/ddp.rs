@@ -56,7 +56,7 @@ pub enum Queue {
     Send = 0,
     /// Requests of READs and atomics.
     Request = 1,
-    /// The Terminate.
+    /// The queue of Terminates.
     Terminate = 2,
     /// Responses of atomics.
     AtomicResponse = 3,
@@ -71,7 +71,7 @@ pub enum Model {
     Untagged {
         /// The STag that the message invalidates, or zero.
         invalidate: Stag,
-        /// The queue.
+        /// The queue of the peer that receives the message.
         queue: Queue,
         /// The message.
         msn: Msn,

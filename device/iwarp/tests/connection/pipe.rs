@@ -7,7 +7,7 @@ use vrnic_iwarp::tcp::{Delivery, Sink, Source, StreamPos, Then};
 
 use crate::host::End;
 
-/// One direction.
+/// One direction of the pipe.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
     /// All octets that were sent, as they were built the first time.

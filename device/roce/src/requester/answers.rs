@@ -15,7 +15,7 @@ use crate::wire::{Aeth, Body, Nak, Packet, ReadPart, Response, Syndrome};
 /// An effect of an answer on the caller's memory. It must be applied before completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect<'a> {
-    /// None.
+    /// The answer has no effect on memory.
     Nothing,
     /// Bytes of a READ must be stored.
     Place {

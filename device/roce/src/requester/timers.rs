@@ -46,7 +46,7 @@ impl Requester {
         self.arm_probe(now);
     }
 
-    /// Stops both timers.
+    /// Stops the time-out and the timer of the next probe.
     pub(super) fn disarm(&mut self) {
         self.timer = None;
         self.repair.probe_at = None;

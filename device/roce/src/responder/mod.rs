@@ -47,7 +47,7 @@ use crate::wire::{Mtu, Nak, Packet, Qpn, Request, Syndrome};
 /// Configuration of a responder.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// RC or XRC.
+    /// The transport, RC or XRC.
     pub transport: Transport,
     /// The peer's QP, for answers.
     pub destination: Qpn,

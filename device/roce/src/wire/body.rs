@@ -34,7 +34,7 @@ pub enum Part<S, E> {
     Middle,
     /// The last of several.
     Last(E),
-    /// The only one.
+    /// The only packet of the message.
     Only(S, E),
 }
 
@@ -116,7 +116,7 @@ pub enum ReadPart {
     Middle,
     /// The last of several.
     Last(Aeth),
-    /// The only one.
+    /// The only packet of the answer.
     Only(Aeth),
 }
 

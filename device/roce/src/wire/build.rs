@@ -56,7 +56,7 @@ pub fn source_port(flow_label: u32, own: u32, peer: u32) -> u16 {
 pub struct Layout {
     /// The first byte of the IP header.
     network: usize,
-    /// The payload.
+    /// The place of the payload in the frame.
     payload: Range<usize>,
 }
 

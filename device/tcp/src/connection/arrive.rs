@@ -13,7 +13,7 @@ use crate::wire::{Flags, Header, Segment};
 
 /// The answer to a segment that is dropped.
 enum Drop {
-    /// No answer.
+    /// The segment is not answered.
     Silent(Discard),
     /// An acknowledgement, from which a peer that is out of step learns the state of the
     /// connection.

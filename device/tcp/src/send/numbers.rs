@@ -26,7 +26,7 @@ pub struct SendNumbers {
     pub window: u64,
     /// What was sent and is not acknowledged.
     pub unacknowledged: u64,
-    /// The counters.
+    /// What the sender has counted.
     pub counters: SendCounters,
 }
 

@@ -43,7 +43,7 @@ pub struct Path {
 pub struct Frame<'a> {
     /// The addresses of the segment.
     pub path: Path,
-    /// The segment.
+    /// The TCP segment in the frame.
     pub segment: Segment<'a>,
 }
 

@@ -50,7 +50,7 @@ pub struct SackBlock {
 /// The options that a connection supports after its handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Timestamps.
+    /// The option of timestamps (RFC 7323).
     pub timestamps: Option<Timestamps>,
     /// Blocks that have arrived: at most four, or three with timestamps.
     pub sack: ArrayVec<SackBlock, 4>,
@@ -67,14 +67,14 @@ pub struct Header {
     pub flags: Flags,
     /// The window of the sender, in units of its scale.
     pub window: u16,
-    /// The options.
+    /// The options after the header.
     pub options: Options,
 }
 
 /// A received segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// The header.
+    /// The TCP header.
     pub header: Header,
     /// The bytes.
     pub payload: &'a [u8],

@@ -55,12 +55,12 @@ pub enum IrqError {
     /// A descriptor is not an eventfd.
     #[error("the file descriptor for vector {vector} is not an eventfd")]
     NotEventFd {
-        /// The vector.
+        /// The number of the vector.
         vector: u32,
     },
 }
 
-/// One vector.
+/// The eventfd of an MSI-X vector, and what is known about it.
 #[derive(Debug, Default)]
 struct Vector {
     eventfd: ArcSwapOption<File>,

@@ -1,4 +1,4 @@
-//! The waker alone.
+//! The waker without a worker.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -36,7 +36,7 @@ const ERROR: u32 = 1 << 5;
 pub struct Request {
     /// The number of the request.
     pub id: u16,
-    /// The command.
+    /// The number of the command.
     pub command: u16,
     /// The first address.
     pub addr: u64,

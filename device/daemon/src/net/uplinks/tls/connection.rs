@@ -30,7 +30,7 @@ const BUFFER: usize = 64 << 10;
 /// Time after which a connection is closed when the peer acknowledges nothing.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// A connection.
+/// A connection of TLS over TCP.
 pub struct Connection {
     socket: TcpStream,
     tls: rustls::Connection,

@@ -24,7 +24,7 @@ const FDS_TAKEN: usize = 4;
 pub enum Greeting {
     /// The greeting, with the peer's memory.
     Memory(Memory),
-    /// Nothing yet.
+    /// The greeting has not arrived yet.
     Nothing,
     /// The end of the connection.
     End,

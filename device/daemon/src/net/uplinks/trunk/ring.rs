@@ -33,7 +33,7 @@ pub enum Lie {
     Position {
         /// The last position.
         from: u64,
-        /// The new one.
+        /// The position after it.
         to: u64,
     },
     /// A frame ends behind the last one.
