@@ -230,7 +230,7 @@ impl<'a> Adapter<'a> {
         self.listeners.link.is_up()
     }
 
-    /// Returns its limits.
+    /// Returns the limits that the adapter reports.
     pub(crate) fn caps(&self) -> &DeviceCaps {
         &self.caps
     }

@@ -44,7 +44,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Starts watching.
+    /// Starts to watch the heartbeat.
     pub(crate) fn start(
         doorbells: Arc<Doorbells>,
         admin: Arc<Admin>,

@@ -33,7 +33,7 @@ impl Paging {
         )
     }
 
-    /// Returns the queue.
+    /// Returns the work queue of paged regions.
     pub(crate) fn queue(&self) -> &OwnQueue {
         &self.queue
     }

@@ -59,7 +59,7 @@ bitflags! {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Connection {
-    /// A [`Role`].
+    /// The role of this end: a [`Role`].
     pub role: u8,
     /// [`ConnectionFlags`].
     pub flags: u8,
@@ -272,9 +272,9 @@ wire_enum! {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConnectionStatus {
-    /// A [`Stage`].
+    /// The stage of the connection: a [`Stage`].
     pub stage: u8,
-    /// An [`Ending`].
+    /// The reason for the end: an [`Ending`].
     pub ending: u8,
     /// One if it has been in [`Stage::Open`].
     pub was_open: u8,

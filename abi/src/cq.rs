@@ -162,11 +162,11 @@ pub struct Cqe {
     pub srqn: Srqn,
     /// The key that was invalidated ([`Flags::INVALIDATED`]), or that a SEND_CMD carried.
     pub key: Key,
-    /// An [`Opcode`].
+    /// The operation that has completed: an [`Opcode`].
     pub opcode: u8,
-    /// A [`Status`].
+    /// The result of the operation: a [`Status`].
     pub status: u8,
-    /// [`Flags`].
+    /// Bits of [`Flags`].
     pub flags: U16,
     /// [`crate::stamp`] of the entry's index; stored last.
     pub stamp: U32,

@@ -154,7 +154,7 @@ impl Doorbell {
         Self { offset: uar.offset() + slot.offset() as u64 }
     }
 
-    /// Returns its UAR.
+    /// Returns the UAR of the doorbell.
     #[must_use]
     pub const fn uar(self) -> UarIndex {
         UarIndex::new((self.offset / UAR_LEN as u64) as u32)

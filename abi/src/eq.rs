@@ -86,7 +86,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Eqe {
-    /// A [`Kind`].
+    /// What has happened: a [`Kind`].
     pub kind: u8,
     /// Zero.
     pub reserved: u8,

@@ -106,9 +106,9 @@ pub struct Fields {
 )]
 #[repr(C)]
 pub struct Rule {
-    /// A [`Kind`].
+    /// The type of the rule: a [`Kind`].
     pub kind: u8,
-    /// [`Flags`].
+    /// Bits of [`Flags`].
     pub flags: u8,
     /// A [`Network`]; [`Network::Any`] unless the kind is [`Kind::Normal`].
     pub network: u8,

@@ -44,7 +44,7 @@ pub struct SetIscsi {
     pub max_burst: U32,
     /// [`IscsiFlags`].
     pub flags: u8,
-    /// A [`Device`].
+    /// The type of the target's device: a [`Device`].
     pub device: u8,
     /// Zero.
     pub reserved: [u8; 2],

@@ -288,7 +288,7 @@ pub struct AddressVector {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Attr {
-    /// A [`State`].
+    /// The state of the QP: a [`State`].
     pub state: u8,
     /// The state in which the caller believes the QP to be.
     pub cur_state: u8,

@@ -49,7 +49,7 @@ bitflags! {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Spread {
-    /// [`Fields`].
+    /// The fields that are hashed: bits of [`Fields`].
     pub fields: U32,
     /// log2 of the number of entries, at most [`LOG_ENTRIES_MAX`].
     pub log_entries: u8,

@@ -134,9 +134,9 @@ bitflags! {
 pub struct SqWqe {
     /// The user's work request ID, which is returned in the CQE.
     pub wr_id: U64,
-    /// An [`Opcode`].
+    /// The operation: an [`Opcode`].
     pub opcode: u8,
-    /// [`Flags`].
+    /// Bits of [`Flags`].
     pub flags: u8,
     /// Number of [`Sge`]s, or of inline bytes.
     pub count: U16,

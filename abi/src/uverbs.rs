@@ -140,7 +140,7 @@ pub struct ContextResp {
     pub max_inline: U32,
     /// Entries of a CQ, at most.
     pub max_cqe: U32,
-    /// [`Features`].
+    /// What the module knows: bits of [`Features`].
     pub features: U32,
     /// Below a supervisor (docs/exec.md), the first of the offsets at which the process maps the
     /// memory of rings from the command file, in pages of 4 KiB; [`NEXT_RING`] has the next one.

@@ -20,7 +20,7 @@ const SIZE: u32 = 8;
 /// starts anew.
 const STARTS: [u32; 4] = [0, (1 << 31) - SIZE / 2, 1 << 31, u32::MAX - SIZE / 2];
 
-/// Stamps and owners.
+/// A ring of entries that have only a stamp and an owner.
 struct Ring {
     entries: Vec<Cell<(u32, u32)>>,
     /// How many stamps have been read.

@@ -36,7 +36,7 @@ impl Rule {
 /// A handler as the rule sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate {
-    /// Events so far.
+    /// The number of events that the handler has taken.
     pub(crate) events: u64,
     /// Completion queues bound to it.
     pub(crate) queues: u32,

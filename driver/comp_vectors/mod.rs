@@ -77,17 +77,17 @@ impl Handler {
         Some(self.cpu.load(Relaxed)).filter(|cpu| *cpu != NOWHERE)
     }
 
-    /// Interrupts so far.
+    /// Returns the number of interrupts.
     pub(crate) fn interrupts(&self) -> u64 {
         self.interrupts.load(Relaxed)
     }
 
-    /// Returns the turns of the interrupt's thread so far.
+    /// Returns the number of turns of the interrupt's thread.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Relaxed)
     }
 
-    /// Events so far.
+    /// Returns the number of events.
     pub(crate) fn events(&self) -> u64 {
         self.events.load(Relaxed)
     }

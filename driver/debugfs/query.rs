@@ -18,7 +18,7 @@ use crate::{
     quiesce::Liveness,
 };
 
-/// Asks the adapter.
+/// The reader of objects, which asks the adapter for some at a time.
 pub(crate) struct Inspector {
     liveness: Arc<Liveness>,
     /// The buffer for answers; its lock lets one ask at a time.

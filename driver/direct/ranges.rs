@@ -209,7 +209,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Returns its number.
+    /// Returns the number of the leased range.
     pub(crate) fn range(&self) -> RangeNumber {
         self.range
     }

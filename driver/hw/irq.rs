@@ -34,9 +34,9 @@ const PAUSE: Delta = Delta::from_micros(20);
 /// The context in which events are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// In an interrupt.
+    /// The handler of the interrupt takes events.
     Interrupt,
-    /// In its thread.
+    /// The interrupt's thread takes events.
     Thread,
 }
 

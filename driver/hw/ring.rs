@@ -133,7 +133,7 @@ impl Ring {
         self.shape.entries()
     }
 
-    /// Returns its geometry.
+    /// Returns the geometry of the ring.
     pub(crate) fn shape(&self) -> RingShape {
         self.shape
     }
@@ -150,7 +150,7 @@ impl Ring {
         Ok(u32::from_le(bytes.try_cast::<u32>()?.read_val()))
     }
 
-    /// Sets that word.
+    /// Sets the 32-bit word at `offset` of entry `index`.
     pub(crate) fn set_word(&self, index: u32, offset: u32, value: u32) -> Result {
         let (piece, start) = self.piece(self.offset(index) + offset as usize)?;
         let bytes = io_project!(piece, [try: start..start + size_of::<u32>()]);

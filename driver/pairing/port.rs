@@ -57,7 +57,7 @@ impl Port {
         Self { liveness, listeners, doorbells, mac, macs }
     }
 
-    /// Returns its link.
+    /// Returns the link of the port.
     pub(super) fn link(&self) -> &PortLink {
         &self.listeners.link
     }
@@ -67,7 +67,7 @@ impl Port {
         self.link().is_up() && netdev.is_active()
     }
 
-    /// Returns its MAC.
+    /// Returns the MAC of the port.
     pub(super) fn mac(&self) -> [u8; 6] {
         self.mac
     }

@@ -71,7 +71,7 @@ impl QpLink {
         })
     }
 
-    /// Has [`Self::report_last_wqe_if_due`] report.
+    /// Makes [`Self::report_last_wqe_if_due`] report the event.
     pub(crate) fn set_last_wqe_due(&self) {
         self.arm();
     }

@@ -270,7 +270,7 @@ impl CmId<Listens> {
         Identity(raw.addr())
     }
 
-    /// Returns its identity.
+    /// Returns the identity of the listener.
     pub(crate) fn identity(&self) -> Identity {
         Self::identity_of(self.as_ptr())
     }

@@ -30,7 +30,7 @@ impl OwnWr {
         Self { opcode, is_rdma: true }
     }
 
-    /// Returns its number.
+    /// Returns the number of the operation.
     pub(super) fn opcode(&self) -> u32 {
         self.opcode
     }

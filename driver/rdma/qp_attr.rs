@@ -78,11 +78,11 @@ impl TryFrom<u32> for QpState {
 pub(crate) struct QpAttrMask(u32);
 
 impl QpAttrMask {
-    /// [`QpAttr::state`].
+    /// The mask has [`QpAttr::state`].
     pub(crate) const STATE: Self = Self(bindings::ib_qp_attr_mask_IB_QP_STATE);
-    /// [`QpAttr::cur_state`].
+    /// The mask has [`QpAttr::cur_state`].
     pub(crate) const CUR_STATE: Self = Self(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE);
-    /// [`QpAttr::av`].
+    /// The mask has [`QpAttr::av`].
     pub(crate) const AV: Self = Self(bindings::ib_qp_attr_mask_IB_QP_AV);
     /// [`QpValues::port`].
     pub(crate) const PORT: Self = Self(bindings::ib_qp_attr_mask_IB_QP_PORT);
@@ -270,7 +270,7 @@ pub(crate) struct QpValues {
     pub(crate) timeout: u8,
     /// Transport retries.
     pub(crate) retry_cnt: u8,
-    /// RNR retries.
+    /// The number of RNR retries.
     pub(crate) rnr_retry: u8,
     /// Maximum rate of the send queue in kbit/s; 0 is no limit.
     pub(crate) rate_limit: u32,

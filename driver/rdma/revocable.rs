@@ -140,7 +140,7 @@ impl<C> Link<C> {
         self.0.reports.load(Relaxed)
     }
 
-    /// Counts for [`Self::reports`].
+    /// Adds one to what [`Self::reports`] returns.
     pub(super) fn count(&self) {
         self.0.reports.fetch_add(1, Relaxed);
     }

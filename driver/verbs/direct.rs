@@ -15,7 +15,7 @@ use super::{Ctx, qp::Qp};
 pub(crate) struct Transfer {
     /// The bus address of the first byte in packet memory.
     pub(crate) memory: GuestAddr,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) length: u32,
     /// Milliseconds until it fails.
     pub(crate) time_limit_ms: u32,

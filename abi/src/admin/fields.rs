@@ -79,7 +79,7 @@ pub enum Value {
     Address {
         /// True for IPv6.
         ipv6: bool,
-        /// The address.
+        /// The bytes of the address; those of IPv4 are the last four.
         address: [u8; 16],
         /// The port.
         port: u16,

@@ -277,7 +277,7 @@ pub struct ConnectionRecord {
     pub qpn: Qpn,
     /// The context of the QP: who has the connection.
     pub context: ContextId,
-    /// A [`Carried`].
+    /// What the connection carries: a [`Carried`].
     pub carried: u8,
     /// The state of TCP, a [`TcpState`]; zero of RoCE.
     pub state: u8,

@@ -216,7 +216,7 @@ impl AllocMr {
 pub struct AllocMw {
     /// The PD.
     pub pdn: Pdn,
-    /// A [`MwType`].
+    /// The type of the window: a [`MwType`].
     pub mw_type: u8,
 }
 

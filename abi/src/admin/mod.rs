@@ -211,7 +211,7 @@ commands! {
     CloseConnection = 49: CloseConnection => CloseResult, where reserved;
     /// Sets the place of the address ranges in BAR4, and the adapter's packet memory.
     SetWindow = 50: SetWindow => (), where reserved;
-    /// Returns both.
+    /// Returns what SET_WINDOW has set, and how many blocks are in use.
     QueryWindow = 51: () => WindowRegisters;
     /// Ends all access by the key of a region, and by windows that are bound to it. The key stays
     /// in use until DEREG_MR. For devices with [`DeviceFeatures::REVOKES`].
@@ -295,7 +295,7 @@ impl Status {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct Submission {
-    /// An [`Opcode`].
+    /// The number of the command: an [`Opcode`].
     pub opcode: U16,
     /// Zero.
     pub flags: U16,
@@ -313,7 +313,7 @@ pub struct Completion {
     pub id: U32,
     /// The opcode of the command.
     pub opcode: U16,
-    /// A [`Status`].
+    /// The result of the command: a [`Status`].
     pub status: U16,
     /// The command's [`Command::Reply`]; zero unless the status is [`Status::Ok`].
     pub result: [u8; RESULT_LEN],

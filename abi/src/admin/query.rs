@@ -106,7 +106,7 @@ pub struct DeviceCaps {
     pub max_mcast_groups: U32,
     /// QPs in a multicast group.
     pub max_mcast_qps: U32,
-    /// A [`Transport`].
+    /// The transport of the adapter: a [`Transport`].
     pub transport: U32,
     /// TCP connections at a time; zero unless the transport is iWARP.
     pub max_connections: U32,
@@ -197,7 +197,7 @@ pub struct SetGid {
     pub valid: u8,
     /// Zero.
     pub reserved: [u8; 3],
-    /// The GID.
+    /// The GID, or for iWARP a MAC followed by zeros.
     pub gid: [u8; 16],
     /// Source MAC.
     pub smac: [u8; 6],

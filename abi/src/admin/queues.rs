@@ -280,7 +280,7 @@ pub struct CreateQp {
     pub qp_type: u8,
     /// [`QpFlags`].
     pub flags: u8,
-    /// A [`TagForm`].
+    /// The place of the tag in messages: a [`TagForm`].
     pub tag_form: u8,
     /// [`QpOptions`].
     pub options: u8,

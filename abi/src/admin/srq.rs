@@ -37,7 +37,7 @@ pub struct CreateSrq {
     pub log_size: u8,
     /// log2 of the stride: 5 to 9.
     pub log_stride: u8,
-    /// A [`SrqType`].
+    /// The type of the SRQ: a [`SrqType`].
     pub srq_type: u8,
 }
 

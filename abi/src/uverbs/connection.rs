@@ -43,7 +43,7 @@ pub struct StartReq {
     /// Number of bytes that the process has received and that belong to messages, at most
     /// [`crate::connection::RECEIVED_MAX`].
     pub received_len: U32,
-    /// Their address.
+    /// The address of these bytes in the process.
     pub received: U64,
 }
 

@@ -47,11 +47,11 @@ wire_enum! {
     pub enum RangeOp: u8 {
         /// Takes a free range for the queue pair, which may then be mapped.
         Get = 0,
-        /// Ends its transfer and gives it back.
+        /// Ends the range's transfer and gives the range back.
         Put = 1,
-        /// Arms it. The packet memory is device memory of the same context.
+        /// Arms the range. The packet memory is device memory of the same context.
         Arm = 2,
-        /// Tells its state.
+        /// Tells the state of the range.
         Query = 3,
         /// Tells the adapter that all bytes of a mapped transfer have been moved.
         Done = 4,
@@ -75,7 +75,7 @@ pub struct RangeReq {
     pub range: RangeNumber,
     /// Offset of the first byte in the device memory.
     pub offset: U64,
-    /// Bytes.
+    /// Number of bytes of the transfer.
     pub length: U32,
     /// Milliseconds until the transfer fails.
     pub time_limit_ms: U32,
@@ -85,7 +85,7 @@ pub struct RangeReq {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RangeResp {
-    /// The range.
+    /// The number of the range.
     pub range: RangeNumber,
     /// Bytes that have been moved.
     pub count: U32,
@@ -103,7 +103,7 @@ pub struct RangeResp {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DmResp {
-    /// Bytes.
+    /// Number of bytes of the device memory.
     pub length: U64,
     /// mmap offset. Zero if the kernel module is older: then it is that of [`device_memory_mmap`].
     pub mmap: U64,

@@ -41,7 +41,7 @@ pub(crate) trait DmOperations: Driver {
 /// The device memory that a process asks for (`ibv_alloc_dm(3)`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DmRequest {
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) length: u64,
     /// log2 of the alignment of its address.
     pub(crate) log_alignment: u32,
@@ -53,9 +53,9 @@ pub(crate) struct DmRequest {
 /// name its bytes from zero on. The core has checked that it lies inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DmRegion {
-    /// First byte.
+    /// Offset of the first byte.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) length: u64,
     /// Rights (`enum ib_access_flags`).
     pub(crate) access: u32,

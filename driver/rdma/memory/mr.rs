@@ -104,7 +104,7 @@ pub(crate) struct NewMr<D> {
 pub(crate) struct UserRegion {
     /// First byte in the process.
     pub(crate) start: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) length: u64,
     /// First byte as work requests will name it.
     pub(crate) iova: u64,
@@ -158,7 +158,7 @@ pub(crate) struct Registration {
     pub(crate) access: u32,
     /// First byte as work requests name it.
     pub(crate) iova: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) length: u64,
     /// Bytes of a page, a power of two.
     pub(crate) page_size: u32,

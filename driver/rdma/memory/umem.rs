@@ -29,7 +29,7 @@ pub(crate) struct DmabufPart {
     pub(crate) fd: i32,
     /// First byte in the buffer.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) length: u64,
     /// The rights of the region (`enum ib_access_flags`).
     pub(crate) access: u32,

@@ -63,7 +63,7 @@ impl<'a> Mad<'a> {
         self.header.mgmt_class
     }
 
-    /// Returns its method.
+    /// Returns the method of the MAD.
     pub(crate) fn method(&self) -> u8 {
         self.header.method
     }

@@ -73,7 +73,7 @@ impl NetdevRef {
         u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
     }
 
-    /// Returns its MAC.
+    /// Returns the MAC of the network device.
     pub(crate) fn mac(&self) -> [u8; 6] {
         let mut mac = [0; 6];
         // SAFETY: the device is alive by the type's invariants; a MAC has 6 bytes.

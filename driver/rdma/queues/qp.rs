@@ -151,7 +151,7 @@ impl<T: Driver> Qp<T> {
         self.0.link()
     }
 
-    /// Returns its type.
+    /// Returns the type of the QP.
     pub(crate) fn kind(&self) -> QpType {
         // SAFETY: the queue pair is alive, as it is borrowed; by the type's invariants the field
         // does not change.
@@ -275,7 +275,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
         Self { raw, link, _driver: PhantomData }
     }
 
-    /// Returns its type.
+    /// Returns the type of the QP.
     pub(crate) fn kind(&self) -> QpType {
         QpType(self.raw.qp_type)
     }

@@ -61,7 +61,7 @@ pub(crate) enum Operands {
     /// The memory of the peer that a WRITE or READ names. Of an operation of the driver's own, what
     /// it has in this place.
     Remote(Remote),
-    /// An atomic's.
+    /// The operands of an atomic.
     Atomic {
         /// The word.
         remote: Remote,

@@ -33,7 +33,7 @@ pub(crate) struct IoArea<'a> {
 struct Pages {
     /// Physical address.
     address: u64,
-    /// Bytes.
+    /// Number of bytes.
     length: usize,
 }
 

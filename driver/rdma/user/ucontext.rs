@@ -147,7 +147,7 @@ impl<T: Driver> NewUcontext<'_, T> {
         Ok(Self { raw, keys, _driver: core::marker::PhantomData })
     }
 
-    /// As [`Ucontext::add_mapping`].
+    /// Adds a mapping, as [`Ucontext::add_mapping`] does.
     pub(crate) fn add_mapping(&self, area: IoArea<'_>) -> Result<u64> {
         // SAFETY: by the type's invariants the core is opening the context, and has set up its
         // table of mappings. The keys are removed by `finish` on failure, or else before the

@@ -32,7 +32,7 @@ pub trait User: Sized + 'static {
     /// The client's name, which owns the core's objects.
     const NAME: &'static CStr;
 
-    /// Returns its client.
+    /// Returns the client that the module registers.
     fn client() -> &'static Client<Self>;
 
     /// Called for each device that comes or is there; may sleep. If nothing is returned, the device

@@ -104,12 +104,12 @@ impl Connection {
         Ok(Self(unsafe { Qp::from_raw(qp, cq, pd, Made(bound)) }))
     }
 
-    /// Returns its identifier.
+    /// Returns the identifier of the connection.
     pub fn id(&self) -> &Id {
         &self.0.origin().0.id
     }
 
-    /// Returns its device.
+    /// Returns the device of the connection.
     pub fn device(&self) -> &Arc<dyn Device> {
         self.0.pd().device()
     }

@@ -42,7 +42,7 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    /// Allocates one.
+    /// Allocates a protection domain.
     pub fn new(device: Arc<dyn Device>) -> Result<Arc<Self>> {
         Self::with_flags(device, 0)
     }

@@ -108,22 +108,22 @@ impl<O: Origin> Qp<O> {
         self.raw.as_ptr()
     }
 
-    /// Returns its name in completions.
+    /// Returns the name of the queue pair in completions.
     pub fn id(&self) -> QpId {
         QpId::new(self.as_raw())
     }
 
-    /// Returns its completion queue.
+    /// Returns the completion queue of the queue pair.
     pub fn cq(&self) -> &Cq {
         &self.cq
     }
 
-    /// Returns its domain.
+    /// Returns the protection domain of the queue pair.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
-    /// Returns its maker.
+    /// Returns the maker of the queue pair.
     pub fn origin(&self) -> &O {
         &self.origin
     }

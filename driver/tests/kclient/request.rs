@@ -115,9 +115,9 @@ pub struct Kept {
 }
 
 enum State {
-    /// Not posted.
+    /// The request is not posted.
     Idle,
-    /// Posted.
+    /// The request is posted and has not ended.
     Outstanding(Kept),
     /// The request has ended, and its outcome has not been taken.
     Ended(Kept, Outcome),

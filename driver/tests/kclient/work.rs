@@ -21,7 +21,7 @@ pub struct InRange {
     pub range: u32,
     /// The offset of the first byte in the range.
     pub within: u32,
-    /// Their number.
+    /// The number of bytes.
     pub length: u32,
 }
 
@@ -71,7 +71,7 @@ pub enum Op {
     Await {
         /// The number of the word.
         word: u32,
-        /// The mark.
+        /// The mark that the word must contain.
         mark: u32,
         /// Milliseconds until it fails.
         time_limit_ms: u32,

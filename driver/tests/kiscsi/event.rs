@@ -26,7 +26,7 @@ pub(crate) enum Event {
     Refused {
         /// The command's place.
         index: usize,
-        /// The check.
+        /// The number of the check that failed.
         check: u32,
     },
     /// A command did not leave, because one before it was refused.

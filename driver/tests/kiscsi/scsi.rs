@@ -73,7 +73,7 @@ impl Command {
         self.0 == raw
     }
 
-    /// Ends it.
+    /// Ends the command.
     pub(crate) fn end(self, end: End<'_>) {
         let raw = self.0.as_ptr();
         drop(self);

@@ -9,7 +9,7 @@ use crate::{
     sides::Test,
 };
 
-/// Somewhere.
+/// A destination MAC that no station has.
 const DMAC: [u8; 6] = [0x52, 0x54, 0x00, 0x01, 0x02, 0x03];
 
 /// Runs the test.

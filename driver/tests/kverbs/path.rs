@@ -112,7 +112,7 @@ impl Gid {
         unsafe { *self.raw.as_ref().gid.raw }
     }
 
-    /// Returns its index.
+    /// Returns the index of the GID.
     pub(crate) fn index(&self) -> Result<u8> {
         // SAFETY: by the type's invariants the entry is alive and does not change.
         Ok(unsafe { self.raw.as_ref() }.index.try_into()?)
@@ -151,7 +151,7 @@ pub(crate) struct Ah {
 }
 
 impl Ah {
-    /// Makes one.
+    /// Makes an address handle for the path.
     pub(crate) fn new(pd: &Arc<Pd>, path: Path) -> Result<Self> {
         let lock = KBox::pin_init(new_spinlock_irq!((), "kverbs::Ah"), GFP_KERNEL)?;
         let mut attr = path.to_raw();
@@ -177,7 +177,7 @@ impl Ah {
         Path::from_raw(&attr).ok_or(EINVAL)
     }
 
-    /// Destroys it.
+    /// Destroys the address handle.
     pub(crate) fn destroy(mut self) -> Result {
         self.end()
     }

@@ -17,7 +17,7 @@ use crate::{
 
 /// An address that a process may have memory at.
 const ADDRESS: u64 = 0x40_0000;
-/// Bytes.
+/// Number of bytes there.
 const LENGTH: u64 = 4096;
 
 /// A registration by a kernel thread.

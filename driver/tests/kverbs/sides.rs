@@ -77,11 +77,11 @@ impl Side {
 
 /// Both sides of a connection.
 pub(crate) struct Test {
-    /// One.
+    /// One side.
     pub(crate) a: Side,
-    /// The other.
+    /// The other side.
     pub(crate) b: Side,
-    /// The domain of both.
+    /// The domain of both sides.
     pub(crate) pd: Arc<Pd>,
 }
 
@@ -110,7 +110,7 @@ impl Test {
         Ok(Self { a: Side::new(pd, a, 0)?, b: Side::new(pd, b, flags)?, pd: pd.clone() })
     }
 
-    /// Connects them.
+    /// Connects both sides.
     pub(crate) fn connect(&self) -> Result {
         let gid = Gid::new(self.pd.device(), 0)?;
         let path = Path {

@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Mr {
-    /// Returns its key.
+    /// Returns the key of the region.
     pub(in crate::verbs) fn key(&self) -> Key {
         self.state.lock().key
     }

@@ -44,7 +44,7 @@ use crate::{
 pub(in crate::verbs) struct KernelQp {
     /// The doorbell slot, once the adapter has the queue pair.
     doorbell: Atomic<u32>,
-    /// The send queue.
+    /// The send queue of the QP.
     #[pin]
     pub(super) send: WorkQueue,
     /// The receive queue; one that does not exist if there is a shared one.

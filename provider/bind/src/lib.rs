@@ -13,7 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The tool root.
+/// The root of Debian packages from which the build takes tools and headers.
 #[derive(Clone, Debug)]
 pub struct ToolRoot(PathBuf);
 

@@ -80,7 +80,7 @@ pub struct Ring {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct QpLayout {
-    /// Their doorbell.
+    /// The doorbell of the queue pair.
     pub doorbell: Doorbell,
     /// The send queue. Zeroed if it was not handed over.
     pub send: Ring,

@@ -13,7 +13,7 @@ type Reserve = unsafe extern "C" fn(*mut Reservation) -> c_int;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// There is one.
+    /// The reservation exists.
     Reserved = 0,
     /// The caller may ask again, with at most [`Reservation::would_do`] READs that it serves.
     IrdTooLarge = 1,

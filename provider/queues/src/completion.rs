@@ -21,7 +21,7 @@ const RECV_BIT: u8 = Opcode::Recv as u8;
 /// The part of a message that is not its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
-    /// Nothing.
+    /// The message has no more than data.
     None,
     /// Immediate data, in the byte order in which the peer gave it.
     Imm([u8; 4]),
@@ -77,7 +77,7 @@ pub struct Completion {
     pub wr_id: u64,
     /// The operation.
     pub opcode: Opcode,
-    /// The status.
+    /// The status of the work request.
     pub status: Status,
     /// The number of the check that failed, in case of an error.
     pub vendor_err: u32,

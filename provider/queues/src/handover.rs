@@ -58,7 +58,7 @@ pub struct QpHandover {
     pub qpn: Qpn,
     /// The header of each send WQE.
     pub header: WqeHeader,
-    /// The bell.
+    /// The place of the doorbell.
     pub bell: BellPlace,
     /// The send queue, if it was handed over.
     pub send: Option<RingPlace>,
@@ -69,7 +69,7 @@ pub struct QpHandover {
 /// A completion queue that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqHandover {
-    /// The bell.
+    /// The place of the doorbell.
     pub bell: BellPlace,
     /// The queue.
     pub ring: RingPlace,

@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its ends.
+    /// A value that counts how many of its kind have been dropped.
     struct Ends<'a>(&'a AtomicU32);
 
     impl Drop for Ends<'_> {

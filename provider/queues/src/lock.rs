@@ -14,7 +14,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Any thread.
+    /// Any number of threads use the object.
     pub const ANY: Self = Self { one_thread: false };
 
     /// Returns the sharing of an object that one thread uses at a time, as the user has promised

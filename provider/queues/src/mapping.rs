@@ -93,7 +93,7 @@ impl Mapping {
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len, offset, piece: None })
     }
 
-    /// Returns its place.
+    /// Returns the place of the mapping.
     #[must_use]
     pub fn area(&self) -> Area {
         Area { address: self.address(), length: self.len as u64, offset: self.offset }

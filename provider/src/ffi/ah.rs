@@ -21,7 +21,7 @@ pub(super) unsafe fn path<'a>(ah: *mut c::ibv_ah) -> Option<&'a AddressVector> {
     unsafe { Ah::own(ah) }
 }
 
-/// `create_ah`.
+/// Implements `create_ah`.
 pub(super) unsafe extern "C" fn create(
     pd: *mut c::ibv_pd,
     attr: *mut c::ibv_ah_attr,
@@ -33,7 +33,7 @@ pub(super) unsafe extern "C" fn create(
     }))
 }
 
-/// `destroy_ah`.
+/// Implements `destroy_ah`.
 pub(super) unsafe extern "C" fn destroy(ah: *mut c::ibv_ah) -> c_int {
     // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
     unsafe { Ah::destroy(ah, c::ibv_cmd_destroy_ah) }

@@ -144,7 +144,7 @@ fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
 ///
 /// # Safety
 /// `device` and `fd` must be the arguments that libibverbs has passed to `alloc_context` or
-/// `import_context`.
+/// Implements `import_context`.
 pub(super) unsafe fn open(
     device: *mut c::ibv_device,
     fd: c_int,
@@ -198,7 +198,7 @@ unsafe fn check_size(base: *mut c::verbs_context) -> Result<(), Errno> {
     Err(Errno::NOSYS)
 }
 
-/// `free_context`.
+/// Implements `free_context`.
 pub(super) unsafe extern "C" fn free(context: *mut c::ibv_context) {
     // SAFETY: made by `open` and given up by libibverbs; all its objects are gone.
     unsafe { release(outer(context)) };
@@ -218,7 +218,7 @@ unsafe fn release(base: *mut c::verbs_context) {
     }
 }
 
-/// `query_device_ex`.
+/// Implements `query_device_ex`.
 pub(super) unsafe extern "C" fn query_device(
     context: *mut c::ibv_context,
     input: *const c::ibv_query_device_ex_input,
@@ -329,7 +329,7 @@ pub(super) unsafe extern "C" fn query_rt_values(
     }))
 }
 
-/// `query_port`.
+/// Implements `query_port`.
 pub(super) unsafe extern "C" fn query_port(
     context: *mut c::ibv_context,
     port: u8,

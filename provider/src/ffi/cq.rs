@@ -84,7 +84,7 @@ pub(super) struct CqExtras {
     pub(super) holding: Option<u32>,
 }
 
-/// `create_cq`.
+/// Implements `create_cq`.
 pub(super) unsafe extern "C" fn create(
     context: *mut c::ibv_context,
     entries: c_int,
@@ -183,7 +183,7 @@ pub(super) unsafe extern "C" fn modify(
     status(result)
 }
 
-/// `resize_cq`.
+/// Implements `resize_cq`.
 pub(super) unsafe extern "C" fn resize(cq: *mut c::ibv_cq, entries: c_int) -> c_int {
     // SAFETY: live by libibverbs' promise.
     status(unsafe { try_resize(cq, entries) })
@@ -200,7 +200,7 @@ unsafe fn try_resize(cq: *mut c::ibv_cq, entries: c_int) -> Result<(), Errno> {
     own.queue.resize(ring, |request| unsafe { commands::resize_cq(cq, entries, request) })
 }
 
-/// `destroy_cq`.
+/// Implements `destroy_cq`.
 pub(super) unsafe extern "C" fn destroy(cq: *mut c::ibv_cq) -> c_int {
     // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
     unsafe { Cq::destroy(cq, c::ibv_cmd_destroy_cq) }

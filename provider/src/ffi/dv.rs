@@ -76,7 +76,7 @@ const _: () = {
     assert!(TagForm::Iscsi as u32 == c::VRNICDV_TAG_ISCSI);
 };
 
-/// `vrnicdv_is_supported`.
+/// Implements `vrnicdv_is_supported`.
 ///
 /// # Safety
 /// `device` must be null or a device of libibverbs.
@@ -86,7 +86,7 @@ pub(super) unsafe extern "C" fn vrnicdv_is_supported(device: *mut c::ibv_device)
     unsafe { driver::is_ours(device) }
 }
 
-/// `vrnicdv_create_qp`.
+/// Implements `vrnicdv_create_qp`.
 ///
 /// # Safety
 /// The arguments must be valid, as for `ibv_create_qp`.
@@ -154,7 +154,7 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
     })
 }
 
-/// `vrnicdv_create_cq`.
+/// Implements `vrnicdv_create_cq`.
 ///
 /// # Safety
 /// The arguments must be valid, as for `ibv_create_cq_ex`.
@@ -201,7 +201,7 @@ unsafe fn create_cq(
     }
 }
 
-/// `vrnicdv_query_cq`.
+/// Implements `vrnicdv_query_cq`.
 ///
 /// # Safety
 /// `cq` must be a live completion queue, and `state` valid.
@@ -225,7 +225,7 @@ unsafe fn query_cq(cq: *mut c::ibv_cq) -> Result<CqState, Errno> {
     queue.state().ok_or(Errno::IO)
 }
 
-/// `vrnicdv_reg_mr`.
+/// Implements `vrnicdv_reg_mr`.
 ///
 /// # Safety
 /// The arguments must be valid, as for `ibv_reg_mr`.
@@ -271,7 +271,7 @@ unsafe fn reg_mr(
     Ok(raw)
 }
 
-/// `vrnicdv_bind_mw`.
+/// Implements `vrnicdv_bind_mw`.
 ///
 /// # Safety
 /// The arguments must be valid, as for `ibv_bind_mw`.
@@ -292,7 +292,7 @@ pub(super) unsafe extern "C" fn vrnicdv_bind_mw(
     status(bound)
 }
 
-/// `vrnicdv_post_command`.
+/// Implements `vrnicdv_post_command`.
 ///
 /// # Safety
 /// The arguments must be valid: arrays of the given lengths, inline data readable.

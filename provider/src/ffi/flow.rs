@@ -15,7 +15,7 @@ use super::{check, pointer};
 
 type Flow = Object<c::ibv_flow, ()>;
 
-/// `create_flow`.
+/// Implements `create_flow`.
 pub(super) unsafe extern "C" fn create(
     qp: *mut c::ibv_qp,
     attr: *mut c::ibv_flow_attr,
@@ -38,7 +38,7 @@ unsafe fn try_create(
     Ok(flow.complete_bare())
 }
 
-/// `destroy_flow`.
+/// Implements `destroy_flow`.
 pub(super) unsafe extern "C" fn destroy(flow: *mut c::ibv_flow) -> c_int {
     // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
     unsafe { Flow::destroy(flow, c::ibv_cmd_destroy_flow) }

@@ -40,7 +40,7 @@ enum Domain {
     Parent { _of: Shared<()>, thread: Option<Shared<()>>, allocator: Option<Shared<Allocator>> },
 }
 
-/// `alloc_pd`.
+/// Implements `alloc_pd`.
 pub(super) unsafe extern "C" fn alloc(context: *mut c::ibv_context) -> *mut c::ibv_pd {
     pointer(Pd::begin().and_then(|pd| {
         let users = Shared::new(())?;
@@ -64,7 +64,7 @@ pub(super) unsafe extern "C" fn import(
     }))
 }
 
-/// `unimport_pd`.
+/// Implements `unimport_pd`.
 pub(super) unsafe extern "C" fn unimport(pd: *mut c::ibv_pd) {
     // SAFETY: made by `import`, and given up by the caller.
     unsafe { Pd::free(pd) };
@@ -88,7 +88,7 @@ pub(super) unsafe extern "C" fn dealloc(pd: *mut c::ibv_pd) -> c_int {
     status(result)
 }
 
-/// `alloc_td`.
+/// Implements `alloc_td`.
 pub(super) unsafe extern "C" fn alloc_thread(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_td_init_attr,
@@ -105,7 +105,7 @@ pub(super) unsafe extern "C" fn alloc_thread(
     }))
 }
 
-/// `dealloc_td`.
+/// Implements `dealloc_td`.
 pub(super) unsafe extern "C" fn dealloc_thread(td: *mut c::ibv_td) -> c_int {
     // SAFETY: made by `alloc_thread`, live.
     match unsafe { Td::own(td) } {
@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn dealloc_thread(td: *mut c::ibv_td) -> c_int {
     }
 }
 
-/// `alloc_parent_domain`.
+/// Implements `alloc_parent_domain`.
 pub(super) unsafe extern "C" fn alloc_parent(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_parent_domain_init_attr,

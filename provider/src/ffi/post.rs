@@ -15,7 +15,7 @@ use super::requests::request::{
 };
 use super::{datagram, memory::mw, qp, requests::raw, status, xrc};
 
-/// `post_send`.
+/// Implements `post_send`.
 pub(super) unsafe extern "C" fn post_send(
     qp: *mut c::ibv_qp,
     list: *mut c::ibv_send_wr,
@@ -120,7 +120,7 @@ unsafe fn push_binding(
     batch.push(header, Payload::Bind(segment))
 }
 
-/// `post_recv`.
+/// Implements `post_recv`.
 pub(super) unsafe extern "C" fn post_recv(
     qp: *mut c::ibv_qp,
     list: *mut c::ibv_recv_wr,

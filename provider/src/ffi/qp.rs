@@ -53,7 +53,7 @@ unsafe fn is_rnic(qp: *mut c::ibv_qp) -> bool {
     transport == c::IBV_TRANSPORT_IWARP && unsafe { (*qp).qp_type } == c::IBV_QPT_RC
 }
 
-/// `modify_qp`.
+/// Implements `modify_qp`.
 pub(super) unsafe extern "C" fn modify(
     qp: *mut c::ibv_qp,
     attr: *mut c::ibv_qp_attr,
@@ -124,7 +124,7 @@ unsafe fn modify_extended(qp: *mut c::ibv_qp, attr: *mut c::ibv_qp_attr, mask: c
     }
 }
 
-/// `query_qp`.
+/// Implements `query_qp`.
 pub(super) unsafe extern "C" fn query(
     qp: *mut c::ibv_qp,
     attr: *mut c::ibv_qp_attr,
@@ -136,7 +136,7 @@ pub(super) unsafe extern "C" fn query(
     unsafe { c::ibv_cmd_query_qp(qp, attr, mask, init, &raw mut command, size_of_val(&command)) }
 }
 
-/// `destroy_qp`.
+/// Implements `destroy_qp`.
 pub(super) unsafe extern "C" fn destroy(qp: *mut c::ibv_qp) -> c_int {
     // SAFETY: made by `qp_create`, live, and given up by the caller if this succeeds.
     unsafe { Qp::destroy(qp, c::ibv_cmd_destroy_qp) }

@@ -15,7 +15,7 @@ use super::qp::{self, Own, Qp};
 use super::requests::builder::Builder;
 use super::{commands, cq, pd, pointer, srq, wq, wr, xrc};
 
-/// `create_qp`.
+/// Implements `create_qp`.
 pub(super) unsafe extern "C" fn create(
     pd: *mut c::ibv_pd,
     attr: *mut c::ibv_qp_init_attr,

@@ -32,7 +32,7 @@ pub(super) unsafe fn own<'a>(srq: *mut c::ibv_srq) -> Option<&'a Shared<SharedRe
     unsafe { Srq::own(srq.cast()) }
 }
 
-/// `create_srq`.
+/// Implements `create_srq`.
 pub(super) unsafe extern "C" fn create(
     pd: *mut c::ibv_pd,
     attr: *mut c::ibv_srq_init_attr,
@@ -115,7 +115,7 @@ unsafe fn try_create_ex(
     }
 }
 
-/// `get_srq_num`.
+/// Implements `get_srq_num`.
 pub(super) unsafe extern "C" fn number(srq: *mut c::ibv_srq, number: *mut u32) -> c_int {
     let base: *mut c::verbs_srq = srq.cast();
     // SAFETY: made by us, live; the result is the caller's.
@@ -143,7 +143,7 @@ unsafe fn open(
     Shared::new(SharedRecvQueue::new(ring, response, uar, sharing, cq)?)
 }
 
-/// `modify_srq`.
+/// Implements `modify_srq`.
 pub(super) unsafe extern "C" fn modify(
     srq: *mut c::ibv_srq,
     attr: *mut c::ibv_srq_attr,
@@ -184,7 +184,7 @@ unsafe fn try_modify(
     unsafe { try_modify(srq, attr, mask & !resizes) }
 }
 
-/// `query_srq`.
+/// Implements `query_srq`.
 pub(super) unsafe extern "C" fn query(srq: *mut c::ibv_srq, attr: *mut c::ibv_srq_attr) -> c_int {
     let mut command = c::ibv_query_srq::default();
     // SAFETY: the arguments are libibverbs' own; the command has the given length.
@@ -193,13 +193,13 @@ pub(super) unsafe extern "C" fn query(srq: *mut c::ibv_srq, attr: *mut c::ibv_sr
     }))
 }
 
-/// `destroy_srq`.
+/// Implements `destroy_srq`.
 pub(super) unsafe extern "C" fn destroy(srq: *mut c::ibv_srq) -> c_int {
     // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
     unsafe { Srq::destroy(srq, c::ibv_cmd_destroy_srq) }
 }
 
-/// `post_srq_recv`.
+/// Implements `post_srq_recv`.
 pub(super) unsafe extern "C" fn post_recv(
     srq: *mut c::ibv_srq,
     list: *mut c::ibv_recv_wr,

@@ -52,7 +52,7 @@ const EXTRAS: QpExtras = QpExtras {
     max_headers: 0,
 };
 
-/// `create_wq`.
+/// Implements `create_wq`.
 pub(super) unsafe extern "C" fn create(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_wq_init_attr,
@@ -134,7 +134,7 @@ unsafe fn open(
     QueuePair::new(rings, cap, response, parts)
 }
 
-/// `modify_wq`.
+/// Implements `modify_wq`.
 pub(super) unsafe extern "C" fn modify(wq: *mut c::ibv_wq, attr: *mut c::ibv_wq_attr) -> c_int {
     let mut command = c::ibv_modify_wq::default();
     // SAFETY: the arguments are libibverbs' own; the command has the given length.
@@ -155,7 +155,7 @@ pub(super) unsafe extern "C" fn modify(wq: *mut c::ibv_wq, attr: *mut c::ibv_wq_
     status(result)
 }
 
-/// `destroy_wq`.
+/// Implements `destroy_wq`.
 pub(super) unsafe extern "C" fn destroy(wq: *mut c::ibv_wq) -> c_int {
     // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
     unsafe { Wq::destroy(wq, c::ibv_cmd_destroy_wq) }
@@ -176,7 +176,7 @@ unsafe extern "C" fn post_recv(
     unsafe { answer(posted, next, bad) }
 }
 
-/// `create_rwq_ind_table`.
+/// Implements `create_rwq_ind_table`.
 pub(super) unsafe extern "C" fn create_table(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_rwq_ind_table_init_attr,
@@ -216,7 +216,7 @@ unsafe fn try_create_table(
     Ok(table.complete(first.cq.clone()))
 }
 
-/// `destroy_rwq_ind_table`.
+/// Implements `destroy_rwq_ind_table`.
 pub(super) unsafe extern "C" fn destroy_table(table: *mut c::ibv_rwq_ind_table) -> c_int {
     // SAFETY: made by `create_table`, live, and given up by the caller if this succeeds.
     unsafe { Table::destroy(table, c::ibv_cmd_destroy_rwq_ind_table) }

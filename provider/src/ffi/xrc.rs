@@ -17,7 +17,7 @@ use super::{check, pointer};
 
 type Xrcd = Object<c::verbs_xrcd, ()>;
 
-/// `open_xrcd`.
+/// Implements `open_xrcd`.
 pub(super) unsafe extern "C" fn open_domain(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_xrcd_init_attr,
@@ -44,7 +44,7 @@ pub(super) unsafe extern "C" fn open_domain(
     }))
 }
 
-/// `close_xrcd`.
+/// Implements `close_xrcd`.
 pub(super) unsafe extern "C" fn close_domain(xrcd: *mut c::ibv_xrcd) -> c_int {
     // SAFETY: made by `open_domain`, live, and given up by the caller if this succeeds.
     unsafe { Xrcd::destroy(xrcd.cast(), c::ibv_cmd_close_xrcd) }

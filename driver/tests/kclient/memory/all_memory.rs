@@ -56,7 +56,7 @@ impl AllMemory {
         Ok(Self { mr: Some(mr), rkey: region.rkey, pd: pd.clone() })
     }
 
-    /// Returns its domain.
+    /// Returns the protection domain of the region.
     pub(crate) fn pd(&self) -> &Pd {
         &self.pd
     }
@@ -66,7 +66,7 @@ impl AllMemory {
         self.rkey
     }
 
-    /// Deregisters it.
+    /// Deregisters the region.
     pub fn end(mut self) -> Result {
         self.deregister()
     }

@@ -28,7 +28,7 @@ const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
 /// Attributes that may be given.
 const ATTRIBUTES: u32 = c::IBV_CQ_INIT_ATTR_MASK_FLAGS | c::IBV_CQ_INIT_ATTR_MASK_PD;
 
-/// `create_cq_ex`.
+/// Implements `create_cq_ex`.
 pub(in crate::ffi) unsafe extern "C" fn create(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_cq_init_attr_ex,

@@ -127,7 +127,7 @@ fn work_completion(completion: &Completion) -> c::ibv_wc {
     }
 }
 
-/// `req_notify_cq`.
+/// Implements `req_notify_cq`.
 pub(in crate::ffi) unsafe extern "C" fn req_notify_cq(
     cq: *mut c::ibv_cq,
     solicited_only: c_int,

@@ -17,7 +17,7 @@ use crate::ffi::{qp, requests::request, status};
 /// The header has the same number of marks as the adapter.
 const _: () = assert!(MARKS == 14);
 
-/// `vrnicdv_post_await`.
+/// Implements `vrnicdv_post_await`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, `wanted` valid.
@@ -47,7 +47,7 @@ unsafe fn post(qp: *mut c::ibv_qp, wanted: &c::vrnicdv_await) -> Result<(), Errn
     queues.sends().and_then(|mut batch| batch.push(header, payload)).map_err(request::errno)
 }
 
-/// `vrnicdv_mark`.
+/// Implements `vrnicdv_mark`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.

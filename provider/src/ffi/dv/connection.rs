@@ -13,7 +13,7 @@ use crate::ffi::context::Context;
 use crate::ffi::dv::check_context;
 use crate::ffi::{ioctl, qp, status};
 
-/// `vrnicdv_query_connection`.
+/// Implements `vrnicdv_query_connection`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, and `connection` writable.
@@ -38,7 +38,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_query_connection(
     }))
 }
 
-/// `vrnicdv_watch_connection`.
+/// Implements `vrnicdv_watch_connection`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
@@ -53,7 +53,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_watch_connection(
     status(unsafe { run(qp, request) }.map(|_| ()))
 }
 
-/// `vrnicdv_disconnect`.
+/// Implements `vrnicdv_disconnect`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
@@ -67,7 +67,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_disconnect(
     status(unsafe { disconnect(qp, abort, time_limit_ms) })
 }
 
-/// `vrnicdv_terminate_offload`.
+/// Implements `vrnicdv_terminate_offload`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
@@ -81,7 +81,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_terminate_offload(qp: *mut c::ib
     }))
 }
 
-/// `vrnicdv_make_idle`.
+/// Implements `vrnicdv_make_idle`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.

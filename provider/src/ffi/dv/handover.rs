@@ -103,7 +103,7 @@ const _: () = {
     assert!(Queues::RECV.bits() == c::VRNICDV_RECV_QUEUE);
 };
 
-/// `vrnicdv_hand_over_qp`.
+/// Implements `vrnicdv_hand_over_qp`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, and there must be room for the layout.
@@ -149,7 +149,7 @@ unsafe fn hand_over_qp(qp: *mut c::ibv_qp, queues: u32) -> Result<c::vrnicdv_qp_
     })
 }
 
-/// `vrnicdv_hand_over_cq`.
+/// Implements `vrnicdv_hand_over_cq`.
 ///
 /// # Safety
 /// `cq` must be a live completion queue of libibverbs, and there must be room for the layout.

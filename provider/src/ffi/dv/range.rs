@@ -23,7 +23,7 @@ const _: () = assert!(RANGE_LEN == 4096 && MAPPED_LEN_MAX == 16 << 20);
 /// The header has the key of ranges.
 const _: () = assert!(Key::WINDOW.get() == c::VRNICDV_RANGE_LKEY);
 
-/// `vrnicdv_alloc_range`.
+/// Implements `vrnicdv_alloc_range`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
@@ -63,7 +63,7 @@ unsafe fn alloc(qp: *mut c::ibv_qp) -> Result<*mut c::vrnicdv_range, Errno> {
     Ok(range.complete(mapping))
 }
 
-/// `vrnicdv_free_range`.
+/// Implements `vrnicdv_free_range`.
 ///
 /// # Safety
 /// `range` must come from [`vrnicdv_alloc_range`] and never be used again if this succeeds; its
@@ -80,7 +80,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_free_range(range: *mut c::vrnicd
     status(put.map(drop))
 }
 
-/// `vrnicdv_arm_range`.
+/// Implements `vrnicdv_arm_range`.
 ///
 /// # Safety
 /// `range`, its queue pair and the device memory must be live.
@@ -126,7 +126,7 @@ unsafe fn arm(range: &c::vrnicdv_range, transfer: &c::vrnicdv_transfer) -> Resul
     unsafe { ask(range.qp, memory, RangeOp::Arm, request) }.map(drop)
 }
 
-/// `vrnicdv_query_range`.
+/// Implements `vrnicdv_query_range`.
 ///
 /// # Safety
 /// `range` and its queue pair must be live, `state` valid.
@@ -149,7 +149,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_query_range(
     }))
 }
 
-/// `vrnicdv_range_done`.
+/// Implements `vrnicdv_range_done`.
 ///
 /// # Safety
 /// `range` and its queue pair must be live.
@@ -159,7 +159,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_range_done(range: *mut c::vrnicd
     status(unsafe { run(range, RangeOp::Done) }.map(drop))
 }
 
-/// `vrnicdv_post_transfer`.
+/// Implements `vrnicdv_post_transfer`.
 ///
 /// # Safety
 /// `range` and its queue pair must be live.

@@ -37,7 +37,7 @@ const _: () = {
 /// Why there is no reservation, and the errno that says so.
 type Refused = (Reason, Errno);
 
-/// `vrnicdv_reserve_rdma`.
+/// Implements `vrnicdv_reserve_rdma`.
 ///
 /// # Safety
 /// The pointers in the reservation must be null or live objects of libibverbs, except `stream`,
@@ -237,7 +237,7 @@ unsafe fn grow(wanted: &mut c::vrnicdv_reservation, most: u32) -> bool {
     true
 }
 
-/// `vrnicdv_release_rdma`.
+/// Implements `vrnicdv_release_rdma`.
 ///
 /// # Safety
 /// The reservation must have been granted, and its queue pair be live.

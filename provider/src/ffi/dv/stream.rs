@@ -21,7 +21,7 @@ use crate::ffi::{ioctl, qp, status};
 const TRIES: u32 = 5000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// `vrnicdv_attach_socket`.
+/// Implements `vrnicdv_attach_socket`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
@@ -34,7 +34,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_attach_socket(
     status(unsafe { attach(qp, socket) })
 }
 
-/// `vrnicdv_connect_stream`.
+/// Implements `vrnicdv_connect_stream`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs, `address` readable for `length` bytes.
@@ -48,7 +48,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_connect_stream(
     status(unsafe { connect(qp, address, length) })
 }
 
-/// `vrnicdv_accept_stream`.
+/// Implements `vrnicdv_accept_stream`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
@@ -61,7 +61,7 @@ pub(in crate::ffi) unsafe extern "C" fn vrnicdv_accept_stream(
     status(unsafe { accept(qp, listener) })
 }
 
-/// `vrnicdv_release_receives`.
+/// Implements `vrnicdv_release_receives`.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of libibverbs.
@@ -168,7 +168,7 @@ fn last_error() -> Errno {
     std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// `vrnicdv_start_rdma`.
+/// Implements `vrnicdv_start_rdma`.
 ///
 /// # Safety
 /// The queue pairs must be live ones of libibverbs, and the attributes valid.

@@ -26,7 +26,7 @@ const PAGE: usize = 4096;
 /// gone, and other memory gets one of the few spare offsets until then.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// `alloc_dm`.
+/// Implements `alloc_dm`.
 pub(in crate::ffi) unsafe extern "C" fn alloc(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_alloc_dm_attr,
@@ -123,7 +123,7 @@ fn complete(memory: NewObject<c::verbs_dm, DeviceMemory>, own: DeviceMemory) -> 
     memory.complete(own).cast()
 }
 
-/// `import_dm`.
+/// Implements `import_dm`.
 pub(in crate::ffi) unsafe extern "C" fn import(
     context: *mut c::ibv_context,
     handle: u32,
@@ -149,21 +149,21 @@ unsafe fn try_import(context: *mut c::ibv_context, handle: u32) -> Result<*mut c
     Ok(complete(memory, DeviceMemory::new(mapping, length)))
 }
 
-/// `unimport_dm`.
+/// Implements `unimport_dm`.
 pub(in crate::ffi) unsafe extern "C" fn unimport(memory: *mut c::ibv_dm) {
     // SAFETY: made by `import`, and given up by the caller. The public struct is the first part of
     // the private one.
     unsafe { Dm::free(memory.cast()) };
 }
 
-/// `free_dm`.
+/// Implements `free_dm`.
 pub(in crate::ffi) unsafe extern "C" fn free(memory: *mut c::ibv_dm) -> c_int {
     let _alone = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: made by `alloc`, live, and given up by the caller if this succeeds.
     unsafe { Dm::destroy(memory.cast(), c::ibv_cmd_free_dm) }
 }
 
-/// `reg_dm_mr`.
+/// Implements `reg_dm_mr`.
 pub(in crate::ffi) unsafe extern "C" fn register(
     pd: *mut c::ibv_pd,
     memory: *mut c::ibv_dm,
@@ -194,7 +194,7 @@ unsafe fn place(memory: *mut c::ibv_dm, offset: u64, length: usize) -> Result<*m
     unsafe { Dm::own(memory.cast()) }.ok_or(Errno::INVAL)?.words(offset, length)
 }
 
-/// `memcpy_to_dm`.
+/// Implements `memcpy_to_dm`.
 unsafe extern "C" fn copy_to(
     memory: *mut c::ibv_dm,
     offset: u64,
@@ -208,7 +208,7 @@ unsafe extern "C" fn copy_to(
     }))
 }
 
-/// `memcpy_from_dm`.
+/// Implements `memcpy_from_dm`.
 unsafe extern "C" fn copy_from(
     to: *mut c_void,
     memory: *mut c::ibv_dm,

@@ -17,7 +17,7 @@ use crate::ffi::{check, pointer, status};
 
 pub(in crate::ffi) type Mr = Object<c::verbs_mr, ()>;
 
-/// `reg_mr`.
+/// Implements `reg_mr`.
 pub(in crate::ffi) unsafe extern "C" fn reg_mr(
     pd: *mut c::ibv_pd,
     addr: *mut c_void,
@@ -80,7 +80,7 @@ unsafe fn try_alloc_null(pd: *mut c::ibv_pd) -> Result<*mut c::ibv_mr, Errno> {
     Ok(region.cast())
 }
 
-/// `reg_dmabuf_mr`.
+/// Implements `reg_dmabuf_mr`.
 pub(in crate::ffi) unsafe extern "C" fn reg_dmabuf_mr(
     pd: *mut c::ibv_pd,
     offset: u64,
@@ -114,7 +114,7 @@ pub(in crate::ffi) unsafe extern "C" fn rereg_mr(
     status(unsafe { commands::rereg_mr(region, &change) })
 }
 
-/// `dereg_mr`.
+/// Implements `dereg_mr`.
 pub(in crate::ffi) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
     // SAFETY: live by libibverbs' promise.
     if unsafe { (*region).mr_type } == c::IBV_MR_TYPE_NULL_MR {
@@ -135,7 +135,7 @@ pub(in crate::ffi) unsafe extern "C" fn import(pd: *mut c::ibv_pd, handle: u32) 
     }))
 }
 
-/// `unimport_mr`.
+/// Implements `unimport_mr`.
 pub(in crate::ffi) unsafe extern "C" fn unimport(region: *mut c::ibv_mr) {
     // SAFETY: made by `import`, and given up by the caller. The public struct is the first part of
     // the private one.

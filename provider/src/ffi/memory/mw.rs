@@ -29,7 +29,7 @@ const _: () = {
     assert!(Access::ZERO_BASED.bits() == c::IBV_ACCESS_ZERO_BASED);
 };
 
-/// `alloc_mw`.
+/// Implements `alloc_mw`.
 pub(in crate::ffi) unsafe extern "C" fn alloc(
     pd: *mut c::ibv_pd,
     kind: c::ibv_mw_type,
@@ -41,7 +41,7 @@ pub(in crate::ffi) unsafe extern "C" fn alloc(
     }))
 }
 
-/// `dealloc_mw`.
+/// Implements `dealloc_mw`.
 pub(in crate::ffi) unsafe extern "C" fn dealloc(window: *mut c::ibv_mw) -> c_int {
     // SAFETY: made by `alloc`, live, and given up by the caller if this succeeds.
     unsafe { Mw::destroy(window, c::ibv_cmd_dealloc_mw) }
