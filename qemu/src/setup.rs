@@ -21,7 +21,7 @@ pub struct Setup {
     pub name: String,
     /// First adapter of the guest.
     pub adapter: Adapter,
-    /// More adapters.
+    /// The adapters of a guest after the first one.
     pub more: Vec<Adapter>,
     /// True if its adapter is plugged in later, with `Guest::plug`.
     pub plugged: bool,

@@ -31,7 +31,7 @@ impl<'a> Place<'a> {
         Self { guest, namespace: None, ip: guest.ip().to_owned() }
     }
 
-    /// Returns its guest.
+    /// Returns the guest of the place.
     #[must_use]
     pub fn guest(&self) -> &'a Guest {
         self.guest

@@ -15,7 +15,7 @@ use crate::commands::{Ends, LONG_TIMEOUT, SHORT_TIMEOUT, settles, stop_all};
 /// A device of a guest: the first is `vrnic0`, with `eth0`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rail<'a> {
-    /// The guest.
+    /// The guest that has the adapter.
     pub guest: &'a Guest,
     /// The number of the rail in the guest, from 0.
     pub number: u8,
@@ -34,13 +34,13 @@ impl<'a> Rail<'a> {
         Self { guest: &pair.b, number }
     }
 
-    /// Returns its adapter.
+    /// Returns the adapter of the rail.
     pub fn adapter(&self) -> Result<&'a Adapter> {
         let adapters = &mut self.guest.setup().adapters();
         adapters.nth(self.number.into()).with_context(|| format!("no adapter {}", self.number))
     }
 
-    /// Returns its name.
+    /// Returns the name of the RDMA device.
     #[must_use]
     pub fn device(&self) -> String {
         format!("vrnic{}", self.number)
@@ -152,7 +152,7 @@ impl Session {
         ends.succeed(&self.what)
     }
 
-    /// Kills both programs.
+    /// Kills the client and the server.
     pub fn kill(self) -> Result<()> {
         stop_all([self.client, self.server])?;
         Ok(())

@@ -12,7 +12,7 @@ use crate::results::Results;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 440.0;
-/// The plot's edges.
+/// The edges of the plot in the picture.
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = WIDTH - 24.0;
 const TOP: f64 = 76.0;

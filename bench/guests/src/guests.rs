@@ -24,9 +24,9 @@ const SOFTWARE_TIMEOUT: Duration = Duration::from_secs(45);
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Exit code of what was ended for its time, as of timeout(1).
 const TIMED_OUT: i32 = 124;
-/// Loads our driver.
+/// The command that loads our driver.
 const INSERT: &str = "[ -e /sys/module/vrnic ] || insmod /vrnic/vrnic.ko";
-/// Unloads it.
+/// The command that unloads our driver.
 const UNLOAD: &str = "[ ! -e /sys/module/vrnic ] || rmmod vrnic";
 /// The time limit of a command that only configures something, on a loaded machine.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(60);

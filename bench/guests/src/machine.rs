@@ -19,7 +19,7 @@ pub(crate) struct Machine {
     pub(crate) load: f64,
     /// The accelerator of the guests.
     pub(crate) accelerator: String,
-    /// The guests' kernel.
+    /// The release of the guests' kernel.
     pub(crate) guest_kernel: String,
 }
 

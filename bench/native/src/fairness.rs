@@ -18,7 +18,7 @@ use crate::report::Report;
 const OTHERS: usize = 15;
 /// Duration of the measurement during a load.
 const SPAN: Duration = Duration::from_millis(60);
-/// The honest load.
+/// The load of an honest pair: WRITEs of 64 bytes.
 const HONEST: Load = Load::Writes(64);
 /// The loads of hostile functions. All of them last longer than the measurement.
 const HOSTILE: [Load; 6] = [

@@ -41,7 +41,7 @@ const MIB: u32 = 1 << 20;
 /// Messages of 1 MiB.
 const MESSAGES: u32 = 192;
 
-/// All loads.
+/// The loads that are measured, in the order of the table.
 pub(crate) const LOADS: [Load; 7] = [
     Load::Nothing,
     Load::Multicast(MEMBERS),

@@ -172,7 +172,7 @@ fn summed(pair: &Pair, len: u32) -> anyhow::Result<Load> {
     Ok(Load { wr, bytes: len, frames: 1 })
 }
 
-/// Returns a SEGMENT.
+/// Returns a load of SEGMENTs.
 fn segment(pair: &Pair) -> anyhow::Result<Load> {
     let mut head = headers(pair, Protocol::TCP, 20)?;
     head.extend([0, 7, 0, 7, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);

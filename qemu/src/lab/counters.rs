@@ -23,7 +23,7 @@ pub struct Counters(Vec<Function>);
 pub struct Change {
     /// The adapter.
     pub function: String,
-    /// The counter.
+    /// The name of the counter.
     pub counter: String,
     /// The counter's value before the commands.
     pub before: u64,

@@ -63,7 +63,7 @@ impl Killed {
         &mut self.0
     }
 
-    /// Returns its number.
+    /// Returns the number of the process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.id()

@@ -17,7 +17,7 @@ pub fn step(text: impl std::fmt::Display) {
     eprint!("{}", line(text));
 }
 
-/// Returns that line.
+/// Returns a line of progress, with the seconds since the start.
 pub(crate) fn line(text: impl std::fmt::Display) -> String {
     format!("[{:4}s] {text}\n", STARTED.elapsed().unwrap_or_default().as_secs())
 }

@@ -75,7 +75,7 @@ impl RunDir {
         bail!("{}: other processes have removed each of {MAKING}", failure())
     }
 
-    /// Returns its path.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()

@@ -26,9 +26,9 @@ pub enum Root {
     Disk(System),
     /// A disk of the user, which this initramfs mounts.
     Image {
-        /// The initramfs.
+        /// The initramfs that mounts the disk.
         initramfs: PathBuf,
-        /// The disk.
+        /// The disk with the system.
         disk: Disk,
     },
 }

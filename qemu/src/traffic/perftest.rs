@@ -26,7 +26,7 @@ const ATTEMPTS: u32 = 6;
 /// A run of a perftest tool.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The tool.
+    /// The name of the tool, such as `ib_write_bw`.
     pub tool: &'static str,
     /// The tool's options, the same on both sides.
     pub options: Cow<'static, str>,
@@ -35,7 +35,7 @@ pub struct Case {
 /// Result of a case.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The case.
+    /// The case that was run.
     pub case: Case,
     /// Exit code of the client, or the server's when the client's is 0.
     pub code: i32,
@@ -48,7 +48,7 @@ pub struct Outcome {
 /// A figure of a perftest table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Figure {
-    /// Bandwidth.
+    /// The figures of a test of bandwidth.
     Bandwidth {
         /// Message size in bytes.
         bytes: u64,
@@ -57,7 +57,7 @@ pub enum Figure {
         /// Million messages per second.
         rate: f64,
     },
-    /// Latency.
+    /// The figures of a test of latency.
     Latency {
         /// Message size in bytes.
         bytes: u64,
@@ -68,7 +68,7 @@ pub enum Figure {
     Rounds(usize),
 }
 
-/// Returns a case.
+/// Returns the case of a tool with these options.
 #[must_use]
 pub const fn case(tool: &'static str, options: &'static str) -> Case {
     Case { tool, options: Cow::Borrowed(options) }

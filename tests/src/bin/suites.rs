@@ -40,14 +40,14 @@ enum Command {
     },
     /// Writes what the output of .ci/run says into .ci/record.
     Record {
-        /// The output.
+        /// A file with the output of `.ci/run`.
         output: PathBuf,
     },
     /// Reads `cargo metadata --no-deps`. Prints the crates that must be tested: those that are
     /// named, or those of the files, as `NAME changed`, and those that depend on them, as `NAME
     /// dependant`, or `NAME program` if it has no library.
     Changed {
-        /// Crates.
+        /// The crates to look at, or none for those that have changed.
         crates: Vec<String>,
         /// A file with the names of files.
         #[arg(long, conflicts_with = "crates")]

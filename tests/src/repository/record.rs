@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 pub struct Run {
     /// The date, such as 2026-11-29.
     pub date: String,
-    /// The commit.
+    /// The hash of the commit that was tested.
     pub commit: String,
     /// How long it took.
     pub seconds: u32,

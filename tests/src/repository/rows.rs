@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub struct List {
     budget: Budget,
-    /// The suites.
+    /// The rows of the table of suites.
     #[serde(rename = "suite")]
     pub suites: Vec<Row>,
     /// The parts of `scripts/test` that are no suites.
@@ -73,11 +73,11 @@ impl Need {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The name.
+    /// The name of the suite.
     pub name: String,
     /// A sentence.
     pub shows: String,
-    /// Where it runs.
+    /// The runs of `scripts/test` that have the suite.
     pub tier: Tier,
     /// How long all cases take.
     pub seconds: u32,

@@ -21,7 +21,7 @@ const STAYS: Duration = Duration::from_millis(300);
 pub(crate) struct Listen {
     /// An address of this machine.
     address: Ipv4Addr,
-    /// The port.
+    /// The port of the listener.
     #[arg(long, default_value_t = 7175)]
     port: u16,
     /// Listeners, one after the other.

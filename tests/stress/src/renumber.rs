@@ -29,7 +29,7 @@ pub(crate) struct Renumber {
     /// Port of `vrnic-stress answer`.
     #[arg(long, default_value_t = 7174)]
     port: u16,
-    /// Seconds.
+    /// Seconds for which the threads run.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
 }

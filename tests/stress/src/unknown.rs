@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time in which a server notices that a connection is established, which it does after its reply.
 /// The kernel of siw crashes if the connection fails before that.
 const NOTED: Duration = Duration::from_secs(5);
-/// The operations.
+/// The operations that siw does not know.
 const OPERATIONS: [Op; 3] = [Op::FetchAdd, Op::CmpSwp, Op::WriteImm];
 
 /// A server of `vrnic-stress answer` on a device without RFC 7306.

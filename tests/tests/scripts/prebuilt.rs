@@ -52,7 +52,7 @@ impl Image {
         run(command.env("VRNIC_CACHE", self.path("cache")))
     }
 
-    /// Returns the archive.
+    /// Returns the path of the image's archive.
     fn archive(&self) -> String {
         self.path("image.tar").to_string_lossy().into_owned()
     }

@@ -44,7 +44,7 @@ pub(crate) fn suite() -> Result<Suite> {
     Ok(Suite::new(options, cases).keeping(gateway))
 }
 
-/// Returns the gateway.
+/// Makes the network namespace that is the gateway, or returns none where that is not possible.
 fn gateway() -> Option<Namespace> {
     let gateway = Namespace::new()?;
     for number in 0..2 {

@@ -111,7 +111,7 @@ impl Listener {
         Ok(Self { id })
     }
 
-    /// Returns the port.
+    /// Returns the port of the listener.
     pub fn port(&self) -> u16 {
         // SAFETY: the identifier is live.
         u16::from_be(unsafe { ffi::rdma_get_src_port(self.id.raw.as_ptr()) })

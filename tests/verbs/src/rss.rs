@@ -41,13 +41,13 @@ impl Wq {
         Ok((Self { raw }, init.max_wr))
     }
 
-    /// Returns its number.
+    /// Returns the number of the work queue.
     pub fn number(&self) -> u32 {
         // SAFETY: the handle is live, and the number is constant.
         unsafe { (*self.raw()).wq_num }
     }
 
-    /// Changes it.
+    /// Changes the state of the work queue.
     pub fn modify(&self, change: &WqChange) -> io::Result<()> {
         let bit = |given, bit| if given { bit } else { 0 };
         let mut attr = ffi::ibv_wq_attr {

@@ -21,7 +21,7 @@ impl Mw {
         Ok(Self { raw: object(unsafe { ffi::alloc_mw(pd.raw(), mw_type) })? })
     }
 
-    /// Returns the key.
+    /// Returns the current key of the window.
     pub fn key(&self) -> u32 {
         // SAFETY: the handle is live; only `bind` changes the field, and that borrows mutably.
         unsafe { (*self.raw()).rkey }

@@ -10,11 +10,11 @@ use vrnic_abi::admin::STAT_NAMES;
 pub struct Expectation {
     /// The adapter.
     pub function: String,
-    /// The counter.
+    /// The name of the counter.
     pub counter: String,
     /// The relation of the change of the counter to the number.
     pub relation: Relation,
-    /// The number.
+    /// The number that the change is compared with.
     pub number: u64,
 }
 

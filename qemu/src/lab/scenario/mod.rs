@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use self::expectation::Expectation;
 
-/// A scenario.
+/// The phases of a run, with their faults and demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// A short description for users.

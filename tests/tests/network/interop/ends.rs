@@ -17,7 +17,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Both directions.
+    /// Both directions, in which each case runs.
     pub(crate) const BOTH: [Self; 2] = [Self::ToRxe, Self::FromRxe];
 
     /// Gives guest b its software device. Returns the server and the client.

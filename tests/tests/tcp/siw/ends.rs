@@ -1,4 +1,4 @@
-//! The two ends.
+//! The two ends of the suite: guest a with its adapter, guest b with siw.
 
 use anyhow::Result;
 use vrnic_qemu::guest::Guest;

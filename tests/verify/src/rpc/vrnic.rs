@@ -18,7 +18,7 @@ pub(crate) struct RegMrFaulting {
     pub(crate) bind: Bind,
 }
 
-/// Targets for garbage.
+/// What a hostile program fills with random values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Target {
     /// Doorbell pages and queues in device memory.

@@ -16,7 +16,7 @@ use vrnic_verbs::model::{Destination, Op, Path, SendWr, State, Status, flags, ma
 const HEADER: u64 = 40;
 /// Destination QP of datagrams to groups.
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
-/// 239.7.7.7.
+/// The GID of the group 239.7.7.7.
 const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 7, 7, 7];
 /// Time for which a case checks that nothing arrives, in milliseconds.
 const QUIET_MS: u64 = 100;

@@ -39,7 +39,7 @@ pub(in crate::suite) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Changes of counters.
+/// Names of counters, and by how much each must change.
 type Moved<'a> = &'a [(&'a str, u64)];
 
 /// The error counters. Those that a case does not name must not change.
