@@ -44,7 +44,7 @@ unpack() {
 	mkdir -p "$(dirname "$cache")"
 	as_root mkdir -p "$cache"
 	as_root tar --numeric-owner -C "$cache" -xf "$archive"
-	# They are in use: the scripts remove old ones.
+	# The folders of the cache are in use: the scripts remove old ones.
 	as_root find "$cache" -mindepth 1 -maxdepth 1 -exec touch {} +
 	rm -f "$archive"
 }
@@ -144,7 +144,7 @@ lab() {
 	[ -z "$CONTAINER" ] || [ -z "$PREBUILT" ] || fail "the inputs 'container' and 'prebuilt' exclude each other"
 	if [ -n "$CONTAINER" ]; then container; else machine; fi
 	mkdir -p "$OUTPUT"
-	# Those of an earlier step would look like those of this one.
+	# Files of an earlier step would look like those of this one.
 	rm -f "$OUTPUT"/{summary.md,junit.xml,report.txt}
 	# The names of packages and modules are words, and not patterns of files.
 	set -f

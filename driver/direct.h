@@ -49,7 +49,7 @@ enum vrnic_cq_state {
 	VRNIC_CQ_ROOM = 0,
 	/* Completions wait for room. */
 	VRNIC_CQ_FULL = 2,
-	/* It has failed, and gets no more completions. */
+	/* The queue has failed, and gets no more completions. */
 	VRNIC_CQ_FAILED = 3,
 };
 

@@ -71,7 +71,7 @@ impl Health {
             return Some(Cause::Gone);
         };
         let last = self.last.xchg(beat, Relaxed);
-        // It counts from 1, and a reset clears it.
+        // The heartbeat counts from 1, and a reset clears it.
         if beat == 0 && last != 0 {
             dev_err!(
                 self.liveness.device(),

@@ -53,7 +53,7 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
             return Ok(false);
         }
         let replaced = links.insert(node);
-        // It is freed after the lock was released.
+        // The replaced node is freed after the lock was released.
         drop(links);
         drop(replaced);
         Ok(true)
@@ -67,7 +67,7 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
             return;
         }
         let old = links.remove_node(&number);
-        // It is freed after the lock was released.
+        // The old node is freed after the lock was released.
         drop(links);
         drop(old);
     }

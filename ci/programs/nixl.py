@@ -81,5 +81,5 @@ if sys.argv[1:]:
     use(sys.argv[1])
 else:
     serve()
-# It crashes at its end, with and without a device.
+# NIXL crashes at its end, with and without a device.
 os._exit(0)

@@ -157,7 +157,7 @@ impl Pairing {
         let macs = Macs::new(port.macs())?;
         let notifier = Arc::pin_init(
             try_pin_init!(Notifier {
-                // It must run before the core's own notifier, which queries the pairing.
+                // This notifier must run before the core's own, which queries the pairing.
                 block <- notifier_block(Notifier::call, 1),
                 device,
                 mac,
@@ -293,7 +293,7 @@ impl Notifier {
         if netdev.is_some() && !settings.active {
             self.report();
         }
-        // It is enqueued already if the adapter does not know other changes yet.
+        // The work item is enqueued already if the adapter does not know other changes yet.
         let _ = self.queue.enqueue(Arc::from(self));
     }
 

@@ -239,7 +239,7 @@ impl Guest {
             "blocked for more than",
         ];
         let log = self.kernel_log(5000);
-        // Its console has lines of programs, too, such as warnings of modprobe.
+        // The guest's console has lines of programs, too, such as warnings of modprobe.
         log.lines()
             .filter(|line| line.starts_with('['))
             .filter(|line| FAULTS.iter().any(|fault| line.contains(fault)))

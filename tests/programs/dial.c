@@ -3,7 +3,7 @@
  *
  * usage: vrnic_dial ADDRESS PORT BYTES
  *
- * It closes its direction behind the last byte, and takes the bytes of receives that are not full.
+ * The program closes its direction after the last byte, and takes the bytes of receives that are not full.
  */
 #include <arpa/inet.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  * Ethernet frames by verbs (docs/frames.md): a packet generator, its receiver, and a sniffer that writes a pcap file.
- * It needs root, or CAP_NET_RAW, and works with any RDMA device that has queue pairs of raw packets.
+ * The program needs root, or CAP_NET_RAW, and works with any RDMA device that has queue pairs of raw packets.
  *
  * usage: frames send MAC COUNT SIZE      sends frames, and prints their rate
  *        frames receive COUNT            receives COUNT of these frames, and prints their rate

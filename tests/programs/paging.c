@@ -484,7 +484,7 @@ static void charged(void)
 	expect(ibv_dereg_mr(large), 0, "ibv_dereg_mr");
 	need(locked() == before, "a region that is gone still counts");
 	all = reg(&pair, NULL, SIZE_MAX, ON_DEMAND);
-	/* It counts itself. */
+	/* A region of all addresses counts as a page before it has parts. */
 	need(locked() == before + PAGE, "what a region of all addresses counts as");
 	before += PAGE;
 

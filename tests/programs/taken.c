@@ -199,7 +199,7 @@ static void take(struct side *side)
 	expect(bind_error(&own), EADDRINUSE, "a port that is taken");
 	need(bind(s, (struct sockaddr *)&own, sizeof(own)) == -1 && errno == EADDRINUSE, "a bind of the socket");
 	exchange(side, qp);
-	/* It can have another connection, and that another queue pair. */
+	/* The socket can have another connection, and that another queue pair. */
 	need(join(s) == 0 && write(s, memory, BYTES) == BYTES, "another connection");
 	need(recv(s, memory[1], BYTES, MSG_WAITALL) == BYTES, "another answer");
 	exchange(side, qp);

@@ -3,7 +3,7 @@
  *
  * usage: vrnic_tcp ADDRESS PORT BYTES [reset | last]
  *
- * It closes its direction behind the last byte, or with last when all bytes have come back. With reset, it
+ * The program closes its direction after the last byte, or with last when all bytes have come back. With reset, it
  * resets the connection when half of the bytes have come back.
  */
 #include <arpa/inet.h>

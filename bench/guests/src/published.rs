@@ -86,7 +86,7 @@ fn readme(results: &Results) -> String {
             [measure, against, &format!("{value} {unit}"), &format!("{}{missed}", goal.aim)];
         cells.map(str::to_owned).to_vec()
     };
-    // Its columns have words.
+    // The columns of this table have words.
     table(&COLUMNS.map(str::to_owned), &ROWS.map(row)).replace("---:", "---")
 }
 

@@ -256,7 +256,7 @@ impl<H: Host> Adapter<H> {
             groups &= groups - 1;
             let any = uar.group(group, |owner| match owner {
                 Owner::Qp(qp) if qp.flushes_sends() => schedule.activate(qp),
-                // Its receives ring, too: they open the window.
+                // Receives of such a QP ring, too: they open the window.
                 Owner::Qp(qp) if qp.kind.info().rings_receives => schedule.activate(qp),
                 Owner::Qp(qp) if qp.has_posted(self.host()) || qp.is_marked(self.host()) => {
                     if injection.looks_at(Site::Turn) {

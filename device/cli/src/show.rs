@@ -55,7 +55,7 @@ pub(crate) fn show(
     }
     // Only valid keys are shown.
     let key = KeyRecord { valid: 1, ..KeyRecord::default() };
-    // Those of RoCE have no state of TCP.
+    // Connections of RoCE have no state of TCP.
     let connection =
         ConnectionRecord { state: TcpState::Established as u8, ..ConnectionRecord::default() };
     match kind {

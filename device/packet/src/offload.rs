@@ -16,7 +16,7 @@ pub fn complete(frame: &mut [u8]) {
     let Some(headers) = found(frame) else { return };
     if !headers.is_v6 {
         let header = headers.header_range();
-        // Its checksum covers the bytes that the frame has there now.
+        // The header's checksum covers the bytes that the frame has there now.
         let _fits = put(frame, header.start + IN_IPV4, 0);
         let checksum = frame.get(header.clone()).map(|it| Sum::default().bytes(it).finish());
         let _fits = put(frame, header.start + IN_IPV4, checksum.unwrap_or_default());

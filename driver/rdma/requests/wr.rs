@@ -221,7 +221,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
             | bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM
             | bindings::ib_wr_opcode_IB_WR_RDMA_READ
             | bindings::ib_wr_opcode_IB_WR_ATOMIC_WRITE
-            // It ends the key of its only segment. `invalidate_rkey` is not set in all of them.
+            // A READ with invalidation ends the key of its only segment. `invalidate_rkey` is not
+            // set in all of them.
             | bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV => Operands::Remote(self.remote()),
             bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => {
                 let wr = self.atomic();

@@ -98,7 +98,7 @@ impl Drop for Pd {
         let status = unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), core::ptr::null_mut()) };
         if status != 0 {
             pr_err!("a protection domain could not be deallocated: {status}\n");
-            // Its device must not go before it.
+            // The device must not go before the domain.
             core::mem::forget(self.device.clone());
         }
     }

@@ -260,7 +260,7 @@ impl<O: Origin> Drop for Qp<O> {
         let status = unsafe { self.origin.destroy(self.raw) };
         if status != 0 {
             pr_err!("a queue pair could not be destroyed: {status}\n");
-            // It may complete requests still.
+            // The queue pair may still complete requests.
             core::mem::forget((self.cq.clone(), self.pd.clone()));
         }
     }

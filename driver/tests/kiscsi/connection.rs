@@ -371,7 +371,7 @@ impl Connection {
             Some(slot) if is_here(state) => slot.tag.map(|tag| Some((tag, slot.cmd_sn, slot.lun))),
             _ => Some(None),
         })?;
-        // It may have ended meanwhile.
+        // The command may have ended meanwhile.
         let Some((tag, cmd_sn, lun)) = found else { return Ok(()) };
         self.state.lock().answer = None;
         let header = Header::new(request::TASK_MANAGEMENT, FINAL | ABORT_TASK)

@@ -66,7 +66,7 @@ impl Waker {
 
     /// Lets the object handle completions. Can be called in any context.
     pub(crate) fn wake(this: ArcBorrow<'_, Self>) {
-        // It fails if it is queued.
+        // The call fails if the work item is in the queue already.
         let _ = this.queue.enqueue(Arc::from(this));
     }
 }

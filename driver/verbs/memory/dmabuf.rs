@@ -51,7 +51,7 @@ impl Revoke for Revoker {
         let guard = self.key.lock();
         let Some(key) = *guard else { return };
         if self.liveness.execute::<command::RevokeMr>(&key).is_err() {
-            // It does not know its own region, so it may access any memory.
+            // The adapter does not know its own region, so it may access any memory.
             self.liveness.silence();
         }
     }

@@ -178,7 +178,7 @@ impl MrOperations for Verbs {
             return Mr::revocable(ctx, device, pd, region, fd);
         }
         let umem = Umem::pin_dmabuf(device, &part(region, fd))?;
-        // It may be another device's memory, which the adapter need not reach.
+        // The buffer may be another device's memory, which the adapter need not reach.
         register(ctx, pd, region, umem, MrFlags::PRESENT)
     }
 

@@ -264,7 +264,7 @@ impl Region {
             // The process changes its mappings.
             (Err(error), None) if error == EBUSY => request.at,
             (Ok(_), None) => request.at,
-            // It was present, but is absent again; the message asks again.
+            // The page was present, but is absent again; the message asks again.
             (Ok(_), Some(Ok(()))) => return true,
             (_, Some(Err(error))) | (Err(error), _) => {
                 self.refuse(state, &request, error);

@@ -74,7 +74,8 @@ pub fn unpack(layer: impl Read, root: &Path) -> Result<()> {
         let unpacked = entry.unpack_in(root).with_context(failure)?;
         ensure!(unpacked, "the name {} leads out of the root", path.display());
         if kind.is_dir() && !privileged {
-            // Its files are written next, and removed at the end, by a user who is not root.
+            // The files of a folder are written next, and removed at the end, by a user who is not
+            // root.
             let mode = fs::metadata(&target).with_context(failure)?.permissions().mode() | 0o700;
             fs::set_permissions(&target, fs::Permissions::from_mode(mode)).with_context(failure)?;
         }

@@ -95,7 +95,7 @@ impl Killed {
         if let Ok(pid) = i32::try_from(self.pid())
             && self.alive()
         {
-            // It is the leader of its own group since its start.
+            // The process is the leader of its own group since its start.
             let _ended = nix::sys::signal::killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
         self.kill();

@@ -123,7 +123,7 @@ fn remove_all() {
 
 /// Removes a folder, into which other threads of this process may still write.
 fn remove(folder: &Path) {
-    // They then find no folder, except for the file that they write just now.
+    // The other threads then find no folder, except for the file that they write just now.
     let gone = folder.with_extension("gone");
     let folder = if fs::rename(folder, &gone).is_ok() { &gone } else { folder };
     for _ in 0..ATTEMPTS {

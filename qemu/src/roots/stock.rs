@@ -98,7 +98,7 @@ impl Plan {
         module.fits(release)?;
         let data = fs::read(path)?;
         if module.name == OWN {
-            // It replaces ours, which the guests load by this path.
+            // This module replaces ours, which the guests load by this path.
             self.files.push((format!("{FOLDER}/vrnic.ko"), data));
             return Ok(());
         }

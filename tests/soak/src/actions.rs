@@ -197,7 +197,7 @@ impl Ends<'_> {
     fn power_cut(&mut self) -> Result<()> {
         let [_, server] = self.transfer()?;
         self.client.kill();
-        // Its requests were under way; the server is only their target.
+        // The client's requests were under way; the server is only their target.
         sleep(Duration::from_secs(1));
         stop(server)?;
         let setup = self.client.setup().clone();

@@ -119,7 +119,7 @@ mod tests {
         let after = Counters::parse(&METRICS.replace(" 70\n", " 69\n").replace(" 5\n", " 4\n"));
         assert!(after.only_grow(&before, &[]).is_err());
         assert!(after.only_grow(&before, &["b".to_owned()]).is_err());
-        // It belongs to a device that has begun again.
+        // This counter belongs to a device that has begun again.
         assert!(after.only_grow(&before, &["a".to_owned()]).is_ok());
     }
 

@@ -75,7 +75,7 @@ impl Worker {
 /// Kills all processes that this process has started, and those that they have started.
 fn kill_children() {
     for process in below(std::process::id()).into_iter().filter_map(|it| i32::try_from(it).ok()) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ended = kill(Pid::from_raw(process), Signal::SIGKILL);
     }
 }

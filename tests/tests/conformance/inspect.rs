@@ -140,7 +140,7 @@ fn bound(pair: &mut Pair) -> Result<()> {
     let qpn = number(&fields(line.context("no queue pair")?), "lqpn")?;
     let (before, packets) = (all_writes(pair)?, sent_packets(pair)?);
     pair.a.check(&format!("rdma statistic qp bind {LINK} lqpn {qpn}"), SHORT_TIMEOUT)?;
-    // It cannot have a second set.
+    // A queue pair cannot have a second set.
     pair.a.check(&format!("! rdma statistic qp bind {LINK} lqpn {qpn}"), SHORT_TIMEOUT)?;
     settles(&pair.a, COUNTS, 30)?;
     let (counted, total) = (writes(&counter_sets(pair)?)?, all_writes(pair)?);

@@ -178,7 +178,7 @@ fn libpcap(pair: &Pair) -> Result<()> {
     let program = pair.b.agent().start(&program)?;
     has_queue_pair(&pair.b)?;
     pair.a.check(&format!("ping -c 25 -i 0.05 {}", pair.b.ip()), SHORT_TIMEOUT)?;
-    // It ends with what it has at an interrupt.
+    // The program ends with what it has at an interrupt.
     pair.b.check("sleep 1; pkill -INT writecaptest", SHORT_TIMEOUT)?;
     let output = program.wait(SHORT_TIMEOUT)?;
     has_echoes(&file(&pair.b)?).with_context(|| said(&output))

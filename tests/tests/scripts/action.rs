@@ -66,7 +66,7 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let work = folder.path().canonicalize()?;
     fs::create_dir_all(work.join("in here"))?;
-    // It prints its arguments, one in each line.
+    // This podman prints its arguments, one in each line.
     let podman = ("podman", "printf '<%s>\\n' \"$@\"; exit 43");
     let docker = ("docker", "exit 1");
     fs::write(work.join("root.tar"), "")?;

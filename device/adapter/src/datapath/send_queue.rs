@@ -221,7 +221,7 @@ fn injected<H: Host>(
             Some(Taken::Malformed(Malformed { id, opcode, status }))
         }
         Fate::FailsQp => {
-            // It is flushed with those behind it.
+            // The work request is flushed with those after it.
             move_to(qp, requester, send.index);
             qp.failed(here.core, Kind::QpFatal);
             Some(Taken::Failed)

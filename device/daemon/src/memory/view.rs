@@ -146,7 +146,7 @@ impl<'a> DmaView<'a> {
                     match external.awaited(asker, at, gap as u64) {
                         Awaited::Failed => return Awaited::Failed,
                         Awaited::Soon => awaited = Awaited::Soon,
-                        // It found no room for its transfer, and there may be some since.
+                        // This access found no room for its transfer, and there may be some since.
                         Awaited::Nothing if self.tried.get() && external.is_connected() => {
                             awaited = Awaited::Soon;
                         }

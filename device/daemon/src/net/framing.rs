@@ -73,7 +73,7 @@ impl Decoder {
             return Ok(Next::NeedMore);
         }
         self.start += PREFIX + len;
-        // It is not too long, so if it is not a frame, it is too short.
+        // The body is not too long, so if it is not a frame, it is too short.
         Ok(Frame::copy(&body[..len]).map_or(Next::Runt(len), Next::Frame))
     }
 }

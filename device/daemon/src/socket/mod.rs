@@ -190,7 +190,7 @@ fn remove_stale(path: &Path, kind: SocketType) -> Result<(), BindError> {
         return Err(BindError::NotASocket(path.to_owned()));
     }
     match connect(path, kind) {
-        // Its queue of clients may be full, or it may be a socket of the other type.
+        // The socket's queue of clients may be full, or it may be a socket of the other type.
         Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(BindError::Taken(path.to_owned())),
         Err(Errno::CONNREFUSED) => {
             tracing::info!(path = %path.display(), "removing the socket file of a process that has ended");

@@ -304,7 +304,7 @@ fn a_region_is_amended_while_a_window_is_bound_to_it() {
         |world| {
             let new = Mr { access: Access::empty(), ..region(OLD) };
             if world.tpt.amend(REGION, new, || world.drain()).is_ok() {
-                // It is not written to any more.
+                // The old memory is not written to any more.
                 world.freed.store(true, Ordering::SeqCst);
             }
         },

@@ -111,7 +111,7 @@ impl Deframer {
     pub fn find<'a>(&'a mut self, octets: &'a [u8]) -> Result<Found<'a>, Cause> {
         self.give_back();
         let Some(size) = self.size(octets)? else {
-            // They are less than a marker and a length field.
+            // The octets are less than a marker and a length field.
             self.carry.extend_from_slice(octets);
             return Ok(Found::Nothing);
         };
@@ -252,7 +252,7 @@ fn strip<'a>(
     let wire = markers.wire(start) + octets.len() as u64;
     let len = usize::try_from(markers.plain(wire).saturating_sub(start)).unwrap_or_default();
     if plain.len() < len {
-        // It is not longer than the FPDU, all of which has arrived.
+        // The buffer does not become longer than the FPDU, all of which has arrived.
         plain.resize(len, 0);
     }
     let plain = plain.get_mut(..len).ok_or(Cause::MarkerOrLength)?;

@@ -287,7 +287,7 @@ impl Stream {
         };
         let end = at.plus(size as u64);
         let ends = Ends { requester, responder, memory };
-        // Its octets may have been placed although TCP has stored them.
+        // The FPDU's octets may have been placed although TCP has stored them.
         let early = arriving.ahead.take(start).filter(|(_, behind)| *behind == end);
         let taken = Segment::parse(ulpdu, self.config.extensions).and_then(|segment| match early {
             Some((placed, _)) if Placed::of(&segment) == Some(placed) => {

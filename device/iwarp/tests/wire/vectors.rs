@@ -92,7 +92,7 @@ fn no_memory_is_kept_for_long_fpdus_without_their_markers() {
         let found = deframer.find(&fpdu);
         assert_eq!(found, Ok(Found::Ulpdu { ulpdu: &ulpdu, octets: fpdu.len() }));
         assert!(deframer.kept() > 20_000);
-        // It was not passed, and comes again.
+        // The FPDU was not passed, and comes again.
         deframer.trim();
         assert_eq!(deframer.kept(), 0);
     }

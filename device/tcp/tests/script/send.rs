@@ -49,7 +49,7 @@ fn a_recovery_without_an_answer_sends_the_first_segment_again_before_the_time_ou
     end.inject(sack(ack(0), &[(1000, 4000)]), 0);
     assert_eq!(end.ranges(), [(0, MSS)]);
     assert_eq!((end.wait_deadline(), end.ranges()), (2 * RTT, vec![(0, MSS)]));
-    // It does so only once until a segment arrives.
+    // The first segment is sent again only once until a segment arrives.
     end.wait_deadline();
     assert_eq!(end.connection.counters().send.timeouts, 1);
 }

@@ -80,7 +80,7 @@ impl AllMemory {
         // SAFETY: by the type's invariants the region is this type's own; `take` has left none, so
         // it is not used afterwards.
         to_result(unsafe { end(mr.as_ptr(), core::ptr::null_mut()) }).inspect_err(|_| {
-            // It is there still, and with it its domain.
+            // The region is there still, and with it its domain.
             core::mem::forget(self.pd.clone());
         })
     }

@@ -39,7 +39,7 @@ impl Drop for UserMemory {
         let status = unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), core::ptr::null_mut()) };
         if status != 0 {
             pr_err!("memory of a process could not be deregistered: {status}\n");
-            // It is there still, and with it its domain.
+            // The region is there still, and with it its domain.
             core::mem::forget(self.pd.clone());
         }
     }

@@ -194,7 +194,7 @@ impl CompletionQueue {
         };
         let seen = self.door.seen();
         let limit = match is_behind(seen, first) {
-            // It took no entry: the adapter is dead, and no event comes any more.
+            // The poll took no entry: the adapter is dead, and no event comes any more.
             _ if consumer.next == first => first.wrapping_sub(1),
             true => seen,
             false => first,

@@ -168,7 +168,7 @@ fn no_doorbell_brings_a_removed_adapter_back_to_life() {
     QpDoorbell::new(uar.clone(), 66.into()).expect("valid").post_sends(1);
     assert_ne!(uar.life.word.load(Ordering::Relaxed), 0);
     assert!(uar.life.has_ended());
-    // It stays dead whatever is stored.
+    // The context stays dead whatever is stored.
     uar.life.word.store(uar.life.state.token, Ordering::Relaxed);
     assert!(uar.life.has_ended());
 }

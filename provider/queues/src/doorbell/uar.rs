@@ -45,7 +45,7 @@ impl Kick {
         if self.is_memory
             && let Some(word) = self.page.word32(0)
         {
-            // It fails only if the page is gone, and the adapter with it.
+            // The call fails only if the page is gone, and the adapter with it.
             let _woken = futex::wake(word, futex::Flags::empty(), 1);
         }
     }

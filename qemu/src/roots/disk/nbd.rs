@@ -74,7 +74,7 @@ impl Nbd {
         let mut qemu = Killed::start(command).context("cannot start QEMU")?;
         match hand_out(&mut qemu, &control, &export) {
             Ok((stream, size)) => Ok(Self { stream, size, _qemu: qemu, _dir: dir }),
-            // It opens its control socket before the image, so it may end at any of the steps.
+            // QEMU opens its control socket before the image, so it may end at any of the steps.
             Err(_) if ends(&mut qemu) => bail!("{}", reason(&tail(&log, 1))),
             Err(error) => Err(error),
         }

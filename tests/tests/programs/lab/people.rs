@@ -77,7 +77,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It has ended, except after a failure.
+        // The program has ended, except after a failure.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -127,7 +127,7 @@ fn while_kept(kept: &mut Child) -> Result<String> {
         said_before += &format!("{line}\n");
     };
     ensure!(said_before.contains("the command ended with 3"), "{said_before}");
-    // It would stop if the rest were not read.
+    // The first lab would stop if the rest of its output were not read.
     thread::spawn(move || lines.for_each(drop));
     let Ok(ran) = second.join() else { bail!("the thread of the second lab panicked") };
     let ran = ran?;

@@ -110,7 +110,7 @@ fn expected(layout: &Layout, name: &str, was: usize) -> Expected {
         ("verbs_context", "") => Expected::Is(layout.context_size),
         ("verbs_context", "context") => Expected::Is(layout.context_offset()),
         ("verbs_context", "sz") => Expected::Is(layout.context_sz_offset()),
-        // Its other fields are libibverbs' own.
+        // The other fields are libibverbs' own.
         ("verbs_context", _) => Expected::Any,
         ("verbs_context_ops", "") => Expected::Is(layout.ops() * OP),
         ("verbs_context_ops", _) => Expected::Is(slot(layout, was / OP) * OP),

@@ -165,7 +165,7 @@ fn apply<H: Host>(
     if !qp.change_state(change.from, change.to) {
         return Err(Status::BadState.into());
     }
-    // Its next entry may wait for an earlier limit.
+    // The next entry of the QP may wait for an earlier limit.
     if matches!(change.to, State::Rts | State::Sqd) {
         qp.schedule(adapter.core());
     }
@@ -230,7 +230,7 @@ pub(super) fn configure<H: Host>(qp: &Qp<H>, addressed: Option<Option<Route>>) {
     let mut requester = qp.requester.lock();
     let attr = *qp.attr.lock();
     let route = addressed.unwrap_or(requester.config.route);
-    // It is looked up again when the next message is sent.
+    // The peer is looked up again when the next message is sent.
     requester.peer = None;
     requester.config = RequesterConfig {
         dest_qpn: attr.dest_qpn,

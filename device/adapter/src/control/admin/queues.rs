@@ -306,7 +306,7 @@ fn home<H: Host>(adapter: &Adapter<H>, params: &CreateQp, kind: Type) -> Result<
     if kind == Type::XrcTgt {
         zero(&params.pdn, offset_of!(CreateQp, pdn))?;
         let xrcd = objects.xrcds.get(params.xrcdn).ok_or(Status::NotFound)?;
-        // It may outlive the process that created it.
+        // An XRC target may outlive the process that created it.
         return Ok(Home { pd: None, xrcd: Some(xrcd), context: ContextId::new(0) });
     }
     let pd = objects.pds.get(params.pdn).ok_or(Status::NotFound)?;

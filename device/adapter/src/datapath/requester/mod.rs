@@ -67,7 +67,7 @@ pub fn run<H: Host>(
         Path::Memory => by_memory(network, qp, requester, batch, allowance, None),
         Path::Packets(_) => packets::run(network, qp, requester, batch, allowance),
         Path::Tcp(_) => paired::run(network, qp, requester, batch, allowance),
-        // It has no connection yet.
+        // The QP has no connection yet.
         Path::Promised(_) => not_now(network.core(), qp, requester).unwrap_or(Turn::Idle),
     }
 }

@@ -88,7 +88,7 @@ impl<H: Host> Work<'_, H> {
             } else if responder.current.is_some() {
                 exchange.arrive(responder).map(|()| None)
             } else {
-                // It was flushed in the meantime.
+                // The receive was flushed in the meantime.
                 Err(Stop::Remote(Refusal::Unexpected))
             };
             pauses = may_order && has_more_blocks(exchange, part.from, &moved);

@@ -111,7 +111,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             Class::Atomic => self.atomic(responder),
             Class::AtomicWrite => self.atomic_write(responder),
             Class::Flush => self.flush(responder),
-            // They involve no peer.
+            // Such work requests involve no peer.
             Class::Local => Err(Stop::Local(Status::LocQpOpErr.into())),
         }
     }

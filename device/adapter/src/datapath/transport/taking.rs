@@ -72,7 +72,7 @@ pub(super) fn take_all<H: Host>(
             Taken::Empty => return Some(Next::Done),
             Taken::Later(until) => return Some(Next::Later(until)),
             Taken::Malformed(malformed) => {
-                // It fails when all before it have ended.
+                // The work request fails when all before it have ended.
                 queue.outstanding.post(Posted::malformed(&malformed), &[]);
                 return Some(Next::Done);
             }

@@ -18,7 +18,7 @@ impl Tpt {
     pub(super) fn touch(&self, slot: Slot<'_>, key: Key, message: Message) -> Result<(), Denied> {
         let mut cold = slot.back.cold.lock();
         if cold.key != key || slot.entry.load().is_none() {
-            // It has become invalid since it was looked up.
+            // The key has become invalid since it was looked up.
             return Err(Denied::Invalid);
         }
         let other_stream = cold.touched.is_some_and(|last| last.stream != message.stream());

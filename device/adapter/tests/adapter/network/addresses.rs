@@ -292,7 +292,7 @@ fn a_stream_has_only_an_address_of_its_adapter() {
         let connection = stream::connection(0, [smac, ga.mac()], stream::MSS);
         assert_eq!(end.guest.open_connection(end.qpn, &connection), Err(refused), "{smac:?}");
     }
-    // It keeps its address until it ends.
+    // A connection keeps its address until it ends.
     let connection = stream::connection(0, [M2, ga.mac()], stream::MSS);
     end.guest.open_connection(end.qpn, &connection).expect("a free address");
     assert!(gb.adapter.has_address(untagged(M2)));
@@ -366,7 +366,7 @@ fn an_iwarp_adapter_has_the_macs_that_its_driver_has_named() {
         set(&SetGid::clear(index)).expect("SET_GID");
     }
     assert_eq!(has(M1), (false, false));
-    // It names MACs of others without an effect, and no MACs of groups.
+    // SET_GID names MACs of others without an effect, and no MACs of groups.
     name(&gb, M2);
     for mac in [gb.mac(), M2] {
         set(&SetGid::of_mac(SECOND, mac)).expect("SET_GID");
@@ -450,7 +450,7 @@ fn a_connection_moves_only_to_a_mac_of_its_adapter() {
     let unknown = MoveConnection::new(9999u32, M1, M2);
     let unknown = ga.command::<command::MoveConnection>(&unknown);
     assert_eq!(unknown, refused(admin::Status::NotFound));
-    // It keeps the last two MACs.
+    // The connection keeps the last two MACs.
     let has = |last: u8| ga.adapter.has_address(untagged([2, 0, 0, 0, 3, last]));
     for last in 1..=3 {
         assert!(!has(last));

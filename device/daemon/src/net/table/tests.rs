@@ -88,7 +88,7 @@ fn another_port_of_the_guest_uses_a_function_s_address_for_a_time() {
         (Route::Port(0), Some(0))
     );
     assert_eq!(table.learn(untagged(A), guest(1), now), Verdict::Forged);
-    // It also returns when the other port loses its link.
+    // The address also returns when the other port loses its link.
     table.lend(A, 1);
     table.flush(1);
     assert_eq!(
@@ -229,11 +229,11 @@ fn a_guest_cannot_take_an_address_that_is_in_use() {
             assert_eq!(table.learn(untagged(A), guest(1), now), Verdict::Forged);
             assert_eq!(table.route(untagged(A), 2), Route::Port(0));
         }
-        // It may be a station that has moved.
+        // The station with this address may have moved.
         now += SILENCE;
         assert_eq!(table.learn(untagged(A), guest(1), now), Verdict::Accept);
         assert_eq!(table.route(untagged(A), 2), Route::Port(1));
-        // Its owner gets it back at once, also from a third port.
+        // The function with this address gets it back at once, also from a third port.
         assert_eq!(table.learn(untagged(A), guest(2), now + SILENCE), Verdict::Accept);
         assert_eq!(table.learn(untagged(A), owner, now + SILENCE), Verdict::Accept);
         assert_eq!(table.route(untagged(A), 2), Route::Port(0));

@@ -205,7 +205,7 @@ fn a_prompt_engine_waits_for_one_short_slice() {
     let mut engines: Vec<_> = (0..15).map(|_| busy(300)).collect();
     engines.push(prompt());
     let mut rig = Rig::new(engines);
-    // It is known as prompt after some passes.
+    // The last engine is known as prompt after some passes.
     rig.run(20_000_000);
     rig.engines[15].waited.store(0, Ordering::Relaxed);
     // Beside it, each poll ends after a short slice and the rest of a piece.

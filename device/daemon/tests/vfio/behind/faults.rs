@@ -95,7 +95,7 @@ fn a_vmm_that_lies_fails_that_work_request_alone() {
             Manner::Silent,
         ];
         for manner in manners {
-            // Its own memory, and the memory of its peer.
+            // The memory of the requester itself, and that of its peer.
             for own in [true, false] {
                 let (mut a, mut b, key) = rig.ends();
                 b.fill(0, &[7; 512]);

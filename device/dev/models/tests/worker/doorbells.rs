@@ -64,7 +64,7 @@ fn work(adapter: &Arc<Adapter<TestHost>>, waker: &Waker, done: impl Fn() -> bool
 
 /// Posts and rings as a guest's program does.
 fn post(endpoint: &mut Endpoint) {
-    // It is refused, which needs no peer.
+    // The request is refused, which needs no peer.
     endpoint.store_send(&Wr::new(Opcode::LocalInv, &[]));
     let InProcess { adapter, host, .. } = &*endpoint.guest;
     if host.words().ring(endpoint.sq_pi, endpoint.slot.into()) {

@@ -316,7 +316,7 @@ fn operations(env: &Env) -> Result<()> {
         let refused = a.side.try_post(&[Side::request(op, 1, &[data])])?.refused;
         ensure!(refused.is_some(), "{op:?} was accepted");
     }
-    // It was created without room for headers.
+    // The queue pair was created without room for headers.
     let request = SendWr { headers: vec![0; HEADERS], mss: 1000, ..Side::request(Op::Tso, 1, &[]) };
     let refused = a.side.try_post(std::slice::from_ref(&request))?.refused;
     let missing = Errno::OPNOTSUPP.raw_os_error();

@@ -137,7 +137,7 @@ impl<H: Host> Half<'_, H> {
         };
         let own = arrival.bytes as usize;
         if matches!(result, Err(Refusal::NotReady | Refusal::Absent)) {
-            // It comes again.
+            // The packet comes again.
             window.bytes.truncate(window.bytes.len().saturating_sub(own));
             receiver.window = Some(window);
         } else if !ends(&arrival) {

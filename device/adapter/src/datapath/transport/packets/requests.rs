@@ -330,7 +330,7 @@ fn place<H: Host>(
     let range = inbound.from..inbound.from.saturating_add(payload.len() as u64);
     let is_handed = handed.as_ref().is_some_and(|it| it.is_of(inbound.number));
     if kept && side.has(range.start, range.end) {
-        // They are placed later.
+        // The bytes are placed later.
     } else if is_handed || !side.is_immediate::<H>(&there.turn.memory, range.clone()) {
         hand_over(there, handed.get_or_insert_default(), message, &side, payload)?;
     } else {

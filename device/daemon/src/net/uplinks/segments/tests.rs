@@ -394,7 +394,7 @@ fn joined_segments_stay_joined_until_a_line_needs_single_ones() {
         assert_eq!((whole.count(), whole.longest()), (15, singles[0].len()));
         assert_eq!(whole.total(), singles.iter().map(Vec::len).sum::<usize>());
         assert!(cut_up(whole) == singles);
-        // It leaves as it came.
+        // The joined frame leaves as it came.
         let mut queue = SendQueue::new(1 << 20);
         let account = Arc::new(Account::default());
         assert!(queue.push(whole.clone(), Some(account.charge(LIMIT))));

@@ -106,7 +106,7 @@ fn has_receive<H: Host>(of: &Peer<H>, host: &H) -> bool {
     let ci = of.qp.responder.lock().ci;
     match of.qp.rq {
         Some(_) => host.bar_load32(of.qp.doorbell.rq_pi()) != ci,
-        // Its owner posts them for all QPs of the SRQ.
+        // The program posts the receives of an SRQ for all of its QPs.
         None => true,
     }
 }
