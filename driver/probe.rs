@@ -30,7 +30,7 @@ pub(crate) struct Driver;
 /// The driver's data of a bound device.
 pub(crate) struct Bond<'a> {
     recovery: Arc<Recovery>,
-    /// Declared behind the recovery, which uses the device until it is dropped.
+    /// Declared after the recovery, which uses the device until it is dropped.
     _enabled: Enabled<'a>,
 }
 

@@ -464,7 +464,7 @@ int vrnicdv_range_done(struct vrnicdv_range *range);
 
 /*
  * Posts the work request that ends when all bytes of the range's transfer have been moved; what is
- * behind it in the queue waits. Its completion has the opcode IBV_WC_DRIVER1. Flags:
+ * after it in the queue waits. Its completion has the opcode IBV_WC_DRIVER1. Flags:
  * IBV_SEND_SIGNALED, IBV_SEND_FENCE. Returns 0 or an errno.
  */
 int vrnicdv_post_transfer(struct vrnicdv_range *range, uint64_t wr_id, uint32_t send_flags);
@@ -486,7 +486,7 @@ struct vrnicdv_await {
 };
 
 /*
- * Posts this work request. Those behind it in the queue wait for it. Its completion has the opcode
+ * Posts this work request. Those after it in the queue wait for it. Its completion has the opcode
  * IBV_WC_DRIVER1. Returns 0 or an errno.
  */
 int vrnicdv_post_await(struct ibv_qp *qp, const struct vrnicdv_await *await);

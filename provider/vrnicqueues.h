@@ -48,7 +48,7 @@ enum vrnicdv_words {
 enum vrnicdv_place {
 	/* Memory of the process. The word of the ring posts its entries. */
 	VRNICDV_PLACE_PROGRAM = 0,
-	/* Memory of the adapter, of send queues alone. The stamp of an entry posts it. */
+	/* Memory of the adapter, only of send queues. The stamp of an entry posts it. */
 	VRNICDV_PLACE_ADAPTER = 1,
 };
 
@@ -62,7 +62,7 @@ struct vrnicdv_ring {
 	uint32_t entries;
 	/* Bytes of an entry. */
 	uint32_t stride;
-	/* Offset in the doorbell's page of the 32 bits with the index behind the last entry posted, or read. */
+	/* Offset in the doorbell's page of the 32 bits with the index after the last entry posted, or read. */
 	uint32_t word;
 	/* The index of the next entry to post, or to read. */
 	uint32_t next;
@@ -70,7 +70,7 @@ struct vrnicdv_ring {
 	uint32_t freed;
 };
 
-/* The kind of data behind the header of each entry of a send queue. */
+/* The kind of data after the header of each entry of a send queue. */
 enum vrnicdv_header {
 	/* Nothing: RC and UC. */
 	VRNICDV_HEADER_CONNECTED = 0,
@@ -96,7 +96,7 @@ struct vrnicdv_qp_layout {
 struct vrnicdv_cq_layout {
 	struct vrnicdv_doorbell doorbell;
 	struct vrnicdv_ring ring;
-	/* The 32 bits behind the word of the ring: the last request for an event. */
+	/* The 32 bits after the word of the ring: the last request for an event. */
 	uint32_t arm;
 	/* 1 for a queue with VRNICDV_CQ_HOLDING: who stores the word must also look at the state, see the manual. */
 	uint32_t holding;
@@ -111,7 +111,7 @@ enum vrnicdv_opcode {
 	VRNICDV_OP_READ = 5,
 	VRNICDV_OP_CMP_SWP = 6,
 	VRNICDV_OP_FETCH_ADD = 7,
-	/* In completions alone. */
+	/* Only in completions. */
 	VRNICDV_OP_RECV = 0x80,
 	VRNICDV_OP_RECV_WRITE_IMM = 0x81,
 };

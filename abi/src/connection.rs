@@ -48,7 +48,7 @@ bitflags! {
         const MICROSECONDS = 8;
         /// Frames have a VLAN tag.
         const VLAN = 16;
-        /// The peer has closed its direction, and [`Connection::receive_next`] is the number behind
+        /// The peer has closed its direction, and [`Connection::receive_next`] is the number after
         /// its end. Only of a connection with the role [`Role::Stream`].
         const PEER_CLOSED = 32;
     }
@@ -120,7 +120,7 @@ pub struct Connection {
 const _: () = assert!(size_of::<Connection>() == 1144);
 
 /// The word for marks ([`crate::doorbell::Doorbell::mark`]) of a [`crate::qp::Type::Toe`] QP whose
-/// changes complete the receive in progress with the bytes that it has. The doorbell is rung behind
+/// changes complete the receive in progress with the bytes that it has. The doorbell is rung after
 /// each change. A receive without bytes stays.
 pub const RELEASE_WORD: u32 = 0;
 

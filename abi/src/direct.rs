@@ -122,7 +122,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the position at this offset from the first range, or `None` behind the last one.
+    /// Returns the position at this offset from the first range, or `None` after the last one.
     #[must_use]
     pub const fn at(offset: u64) -> Option<Self> {
         if offset >= WINDOW_LEN as u64 {

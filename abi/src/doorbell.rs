@@ -71,7 +71,7 @@ impl BarWord64 {
 }
 
 impl BarRange {
-    /// Returns the 32-bit word `at` bytes behind the start of the range.
+    /// Returns the 32-bit word `at` bytes after the start of the range.
     #[inline]
     #[must_use]
     pub const fn word32(self, at: u64) -> BarWord32 {

@@ -43,7 +43,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The header behind the network header.
+    /// The header after the network header.
     pub enum Upper: u8 {
         /// Any or none: the ports are not compared.
         Any = 0,
@@ -73,7 +73,7 @@ pub struct Fields {
     pub dmac: [u8; 6],
     /// Source MAC.
     pub smac: [u8; 6],
-    /// EtherType of the payload, behind the VLAN tag if there is one.
+    /// EtherType of the payload, after the VLAN tag if there is one.
     pub ether_type: [u8; 2],
     /// VLAN tag: priority and VLAN id. A frame without a tag has zeros, and matches only if the
     /// mask of the VLAN id is zero.

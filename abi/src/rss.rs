@@ -59,7 +59,7 @@ pub struct Spread {
     pub key: [u8; KEY_LEN],
     /// The work queues: QPs of raw packets with a receive queue and without a send queue, of the
     /// same PD. One may be named several times. None of them can be destroyed before the QP that
-    /// spreads. Entries behind the number are zero.
+    /// spreads. Entries after the number are zero.
     pub entries: [Qpn; ENTRIES_MAX],
 }
 

@@ -102,7 +102,7 @@ pub const HEARTBEAT_OFFSET: u32 = 72;
 /// Offset of [`Control::life`] in a UAR.
 pub const LIFE_OFFSET: u32 = 128;
 
-/// The slot of a QP. The words behind these are for marks ([`crate::direct::MARKS`]).
+/// The slot of a QP. The words after these are for marks ([`crate::direct::MARKS`]).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpSlot {
@@ -133,7 +133,7 @@ pub struct CqSlot {
     pub ci: U32,
     /// Arm request: the kind in bits 0–1 ([`ARM_NEXT`], [`ARM_SOLICITED`]), and a counter that is
     /// incremented with each request in bits 2–31. If there are completions of this kind at or
-    /// behind `seen`, the event is raised at once; otherwise with the next one. Until the event, a
+    /// after `seen`, the event is raised at once; otherwise with the next one. Until the event, a
     /// request for solicited completions does not take back one for any completion (IBTA volume 1,
     /// 11.4.2.2).
     pub arm: U32,

@@ -60,7 +60,7 @@ pub(crate) struct Balance {
     loads: KVec<Load>,
     /// The time at which the loads were last halved.
     halved: Instant<Monotonic>,
-    /// The id behind the last that was chosen.
+    /// The id after the last that was chosen.
     next: u32,
 }
 

@@ -24,7 +24,7 @@
 //! | [`counter`], [`restrack`] | sets of counters, `rdma resource show` |
 //! | [`object`] | the one wrapper of objects that the core allocates |
 //!
-//! The core allocates most objects itself, with room for the driver's part behind the C
+//! The core allocates most objects itself, with room for the driver's part after the C
 //! struct: [`object`] has the one wrapper for all of them.
 //!
 //! C headers: `include/rdma/ib_verbs.h`, `ib_umem.h`, `iw_cm.h`, `uverbs_ioctl.h`.

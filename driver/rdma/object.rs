@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The layout of objects that the core allocates: its struct first, the driver's part behind.
+//! The layout of objects that the core allocates: its struct first, the driver's part after.
 
 use core::{
     alloc::Layout,
@@ -33,7 +33,7 @@ pub(super) trait Wrapper {
     unsafe fn destroy(raw: *mut Self::Core);
 }
 
-/// A core struct `C` at offset 0 and the driver's `D` behind it.
+/// A core struct `C` at offset 0 and the driver's `D` after it.
 ///
 /// # Invariants
 ///

@@ -41,7 +41,7 @@ static void answer(struct side *side, int buffer, uint32_t length)
 	done(ibv_post_send(side->qp, &wr, &bad), "ibv_post_send");
 }
 
-/* Moves the queue pair to a state: SQD closes the own direction behind the sends that are posted. */
+/* Moves the queue pair to a state: SQD closes the own direction after the sends that are posted. */
 static void enter(struct side *side, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = { .qp_state = state };

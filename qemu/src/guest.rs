@@ -261,7 +261,7 @@ impl Guest {
     }
 
     /// Plugs in a second disk of the same size, with a controller of its own, whose serial number
-    /// is "spare", behind the switch of [`Setup::disk`].
+    /// is "spare", below the switch of [`Setup::disk`].
     ///
     /// # Errors
     /// If QEMU refuses it.

@@ -180,7 +180,7 @@ static pid_t share(int s, int *taken)
 	return child;
 }
 
-/* The program's socket, its copies and other sockets, while the adapter has the connection and behind it. */
+/* The program's socket, its copies and other sockets, while the adapter has the connection and after it. */
 static void take(struct side *side)
 {
 	struct sockaddr_storage own = { 0 };

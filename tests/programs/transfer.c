@@ -207,7 +207,7 @@ static void mapped_read(void)
 		post_message(&client, IBV_WR_RDMA_READ, LENGTH);
 		post_transfer(&client);
 		completion(&client.side, 2, IBV_WC_SUCCESS, 0);
-		/* TRANSFER begins behind the READ. */
+		/* TRANSFER begins after the READ. */
 		opens(&client);
 		expect(ibv_memcpy_from_dm(data, client.dm, 0, LENGTH), 0, "ibv_memcpy_from_dm");
 		check(data, LENGTH, 60 + round, "what was loaded");
@@ -492,7 +492,7 @@ static void refused(void)
 	close_client(&client);
 }
 
-/* A transfer that fails, and what is behind it. */
+/* A transfer that fails, and what is after it. */
 static void fails(struct client *client, uint32_t cause)
 {
 	completion(&client->side, 1, IBV_WC_MW_BIND_ERR, cause);

@@ -92,7 +92,7 @@ pub struct UnmapPages {
     pub reserved: U32,
     /// The first page.
     pub first: U64,
-    /// Number of pages. Those behind the end of the region do not matter.
+    /// Number of pages. Those after the end of the region do not matter.
     pub count: U64,
 }
 

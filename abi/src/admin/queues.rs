@@ -199,7 +199,7 @@ bitflags! {
         /// the page shift and the levels are zero. Its CQs get no entries, and its state has no
         /// effect.
         const SPREADS = 1 << 3;
-        /// A receive of a [`crate::qp::Type::Toe`] QP also completes behind the last byte of a
+        /// A receive of a [`crate::qp::Type::Toe`] QP also completes after the last byte of a
         /// segment with the flag PSH. Without this flag, it completes when it is full, or at the
         /// end of the stream.
         const PUSH = 1 << 4;

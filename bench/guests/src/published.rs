@@ -21,7 +21,7 @@ const WITHOUT_GUESTS: &str = "| measure | figure |\n| --- | --- |\n";
 const COLUMNS: [&str; 4] = ["measure", "vrnic against", "ratio", "goal"];
 
 /// The rows of the README's table: measure, what vrnic is compared with, the name of the ratio, and
-/// the words behind it.
+/// the words after it.
 const ROWS: [(&str, &str, &str, &str); 3] = [
     ("ib_write_bw, 64 KiB", "rxe", "guest_write64k_vs_rxe", "×"),
     ("ib_write_lat, 8 B", "siw", "guest_write_lat8_siw_over_vrnic", "× faster"),

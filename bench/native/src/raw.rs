@@ -146,7 +146,7 @@ fn plain(pair: &Pair, len: u32) -> Load {
     Load { wr, bytes: len, frames: 1 }
 }
 
-/// Returns the headers of a frame of IPv4 with this many bytes behind its IP header.
+/// Returns the headers of a frame of IPv4 with this many bytes after its IP header.
 fn headers(pair: &Pair, protocol: Protocol, len: usize) -> anyhow::Result<Vec<u8>> {
     let addresses =
         Addresses::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() };

@@ -22,7 +22,7 @@ pub struct NetworkHeader {
     pub ipv4: bool,
 }
 
-/// Returns the header of a datagram with `payload` bytes behind the transport headers. If only one
+/// Returns the header of a datagram with `payload` bytes after the transport headers. If only one
 /// of the GIDs maps an IPv4 address, it is an IPv6 header with both GIDs.
 #[must_use]
 pub fn header(source: &[u8; 16], destination: &DatagramSeg, payload: u16) -> NetworkHeader {

@@ -17,8 +17,8 @@ use crate::host::{Clock, GuestMemory, Lane};
 pub const SLICE_NS: u64 = 50_000;
 /// The same as a duration.
 pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
-/// The time of an adapter beside others that answer their guests' messages one at a time. Less work
-/// than this is not measured.
+/// The time of an adapter next to others that answer their guests' messages one at a time. Less
+/// work than this is not measured.
 pub const SHORT_SLICE: Duration = Duration::from_nanos(CLOCK_INTERVAL_NS);
 /// Charge between two readings of the clock, if work takes as long as its charge.
 const CLOCK_INTERVAL_NS: u64 = 5_000;

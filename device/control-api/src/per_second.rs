@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The letters behind a number, and what they multiply it by.
+/// The letters after a number, and what they multiply it by.
 const UNITS: [(char, u64); 3] = [('G', 1_000_000_000), ('M', 1_000_000), ('k', 1000)];
 
 /// An amount per second.

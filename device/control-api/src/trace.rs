@@ -66,7 +66,7 @@ pub enum TraceStep {
         index: u32,
         /// The first byte.
         from: u64,
-        /// The byte behind the last one.
+        /// The byte after the last one.
         to: u64,
     },
     /// The peer has acknowledged a message that was copied.

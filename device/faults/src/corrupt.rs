@@ -18,7 +18,7 @@ const UNCOVERED: usize = 4;
 const NUMBERS: Range<usize> = 4..12;
 const CHECKSUM: Range<usize> = 16..18;
 
-/// Flips a bit of a frame: of RoCE, behind the UDP header, where the invariant CRC covers it; of
+/// Flips a bit of a frame: of RoCE, after the UDP header, where the invariant CRC covers it; of
 /// TCP, in the data, or in the numbers of a segment without data. Returns false and changes nothing
 /// if the frame is neither.
 pub fn corrupt(frame: &mut [u8], crc: Crc, random: u64) -> bool {

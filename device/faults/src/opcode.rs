@@ -23,7 +23,7 @@ pub enum Opcode {
     Roce(Roce),
     /// A TCP segment that begins with an FPDU of a message with this opcode. Others may follow.
     Fpdu(rdmap::Opcode),
-    /// A TCP segment with other data: a start frame, the second part of an FPDU, or an FPDU behind
+    /// A TCP segment with other data: a start frame, the second part of an FPDU, or an FPDU after
     /// a marker.
     TcpData,
     /// A TCP segment without data: an acknowledgement, a FIN, or a reset.

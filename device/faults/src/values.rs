@@ -33,7 +33,7 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// Reads a decimal number, or a hexadecimal one behind `0x`.
+/// Reads a decimal number, or a hexadecimal one after `0x`.
 pub(crate) fn number(text: &str) -> Result<u64, ParseIntError> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),

@@ -17,9 +17,9 @@ pub struct Headers {
     pub vlan: Option<u16>,
     /// True for IPv6, false for IPv4.
     pub is_v6: bool,
-    /// The protocol behind the IP header, or the first extension header of IPv6.
+    /// The protocol after the IP header, or the first extension header of IPv6.
     pub protocol: Protocol,
-    /// True for a fragment of IPv4 behind the first one.
+    /// True for a fragment of IPv4 after the first one.
     pub is_later_fragment: bool,
     /// True for a fragment of IPv4, including the first one.
     pub is_fragment: bool,
@@ -85,7 +85,7 @@ impl Headers {
         if self.is_v6 { Some(0) } else { Some(frame.get(self.network_at() + 6)? >> 5) }
     }
 
-    /// Returns the bytes of the frame behind the IP header, with the padding of the frame.
+    /// Returns the bytes of the frame after the IP header, with the padding of the frame.
     #[inline]
     #[must_use]
     pub fn behind<'a>(&self, frame: &'a [u8]) -> &'a [u8] {

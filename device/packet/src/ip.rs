@@ -203,7 +203,7 @@ impl Header {
     }
 
     /// Writes the header of a packet that must not be fragmented, with `len` bytes of this protocol
-    /// behind the header. An IPv4 header gets the identification `id`; IPv6 has no such field.
+    /// after the header. An IPv4 header gets the identification `id`; IPv6 has no such field.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit, or the packet is too long for IP.
@@ -269,12 +269,12 @@ pub struct Packet<'a> {
     pub header_bytes: &'a [u8],
     /// The protocol of the payload, or the first extension header of IPv6.
     pub protocol: Protocol,
-    /// True for a fragment of IPv4 behind the first one. Its payload does not begin with a header
+    /// True for a fragment of IPv4 after the first one. Its payload does not begin with a header
     /// of the protocol.
     pub is_later_fragment: bool,
     /// True for a fragment of IPv4, including the first one.
     pub is_fragment: bool,
-    /// All bytes behind the header, up to the end that the header states.
+    /// All bytes after the header, up to the end that the header states.
     pub payload: &'a [u8],
     /// The reason for which a strict receiver drops it.
     pub fault: Option<Fault>,

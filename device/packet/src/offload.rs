@@ -1,4 +1,4 @@
-//! Checksums of whole frames: of the header of IPv4, and of TCP and UDP behind IPv4 or IPv6.
+//! Checksums of whole frames: of the header of IPv4, and of TCP and UDP after IPv4 or IPv6.
 
 use std::ops::Range;
 

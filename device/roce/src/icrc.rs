@@ -27,7 +27,7 @@ const FIXED: usize = 20;
 /// Maximum length of the headers with masked fields: IPv6, UDP, BTH.
 const MASKED: usize = 40 + FIXED;
 
-/// Positions of the bytes to mask, behind the IP header: the UDP checksum and byte 4 of the BTH.
+/// Positions of the bytes to mask, after the IP header: the UDP checksum and byte 4 of the BTH.
 const BEHIND_IP: [usize; 3] = [6, 7, 12];
 
 /// Returns the CRC of a packet, from the first byte of its IP header to the last byte of its

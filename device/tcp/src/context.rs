@@ -42,7 +42,7 @@ pub struct Context {
     pub send_scale: u8,
     /// The window scale of this end.
     pub receive_scale: u8,
-    /// True if the peer has closed its direction. `receive_next` is then the number behind the end.
+    /// True if the peer has closed its direction. `receive_next` is then the number after the end.
     pub peer_closed: bool,
     /// Maximum number of bytes of TCP payload and options in a segment: the peer's MSS option, or
     /// the limit of the path's MTU.

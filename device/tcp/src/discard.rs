@@ -35,7 +35,7 @@ pub enum Discard {
     Acknowledgement,
     /// All its bytes had arrived before.
     Duplicate,
-    /// The bytes of the segment are behind the end of the stream.
+    /// The bytes of the segment are after the end of the stream.
     BehindEnd,
     /// The segment arrived out of order, and the table of gaps is full.
     Panes,

@@ -24,7 +24,7 @@ impl SeqNum {
 }
 
 /// A position in one direction of a stream: the number of bytes since the first one that the
-/// adapter carries. The end of the stream (FIN) has a position of its own behind the last byte.
+/// adapter carries. The end of the stream (FIN) has a position of its own after the last byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamPos(pub u64);
 

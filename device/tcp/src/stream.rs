@@ -25,7 +25,7 @@ impl From<Gone> for Undone {
 /// The bytes to send. The connection does not store them, and reads a range again when it must be
 /// retransmitted. So each range must have the same content until it is acknowledged.
 pub trait Source {
-    /// Returns the position behind the last byte that can be read now. It never decreases, and does
+    /// Returns the position after the last byte that can be read now. It never decreases, and does
     /// not change after [`Connection::close`](crate::Connection::close).
     fn end(&self) -> StreamPos;
 
@@ -64,7 +64,7 @@ pub enum Then {
 /// Bytes that are next in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
-    /// The position behind all bytes that were taken or filled before.
+    /// The position after all bytes that were taken or filled before.
     pub at: StreamPos,
     /// The bytes that begin at this position.
     pub bytes: &'a [u8],

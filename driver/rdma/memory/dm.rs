@@ -61,7 +61,7 @@ pub(crate) struct DmRegion {
     pub(crate) access: u32,
 }
 
-/// Device memory as [`Dm::allocate`] makes it: the core's struct first, the driver's part behind.
+/// Device memory as [`Dm::allocate`] makes it: the core's struct first, the driver's part after.
 ///
 /// # Invariants
 ///

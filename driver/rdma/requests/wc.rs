@@ -159,7 +159,7 @@ impl<'a> Completions<'a> {
         self.filled
     }
 
-    /// Adds a completion of the queue pair behind `qp`; one of a queue pair that has gone is
+    /// Adds a completion of the queue pair that `qp` names; one of a queue pair that has gone is
     /// dropped. The array must not be full.
     pub(crate) fn push(&mut self, qp: &QpLink, wc: &Wc) {
         let Some(slot) = self.slots.get_mut(self.filled) else { return };

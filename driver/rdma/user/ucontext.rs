@@ -40,7 +40,7 @@ pub(crate) trait UcontextOperations: Driver {
     }
 }
 
-/// The driver's part of a context and its mmap keys, behind `struct ib_ucontext`.
+/// The driver's part of a context and its mmap keys, after `struct ib_ucontext`.
 ///
 /// # Invariants
 ///
@@ -198,7 +198,7 @@ impl<'a, T: Driver> User<'a, T> {
         unsafe { Self::from_raw(raw) }
     }
 
-    /// Returns the user behind a udata pointer; `None` for a kernel client.
+    /// Returns the user that a udata pointer names; `None` for a kernel client.
     ///
     /// # Safety
     ///

@@ -30,7 +30,7 @@ impl<'a> Udata<'a> {
     }
 
     /// Returns the request, which must have at least `required` bytes. Bytes that an older provider
-    /// does not send are zero, and bytes that a newer one sends behind them must be zero.
+    /// does not send are zero, and bytes that a newer one sends after them must be zero.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ impl Mapped {
         if is_same(&self.device, device) { Ok(()) } else { Err(EINVAL) }
     }
 
-    /// Returns the device's address of a byte; those behind it follow up to the end of the piece.
+    /// Returns the device's address of a byte; those after it follow up to the end of the piece.
     pub(super) fn address(&self, at: usize) -> Result<u64> {
         let size = self.memory.piece_len();
         let start = self.addresses.get(at / size).ok_or(EINVAL)?;
@@ -127,7 +127,7 @@ impl Part {
         self.length
     }
 
-    /// Returns the device's address of the first, behind which the others follow.
+    /// Returns the device's address of the first, after which the others follow.
     ///
     /// # Errors
     ///

@@ -121,7 +121,7 @@ impl Memory {
         self.pieces.iter().map(|piece| piece.0.as_ptr().cast())
     }
 
-    /// Returns the address of a byte; it and those behind it within the piece are there as long as
+    /// Returns the address of a byte; it and those after it within the piece are there as long as
     /// this.
     fn byte(&self, at: usize) -> Result<*mut u8> {
         let piece = self.pieces.get(at / self.size).ok_or(EINVAL)?;
@@ -133,7 +133,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` behind the end.
+    /// `EINVAL` beyond the end.
     pub fn get(&self, nth: usize) -> Result<u64> {
         let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
         // SAFETY: `byte` has checked that the word is within the memory, whose pieces are aligned
@@ -145,7 +145,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` behind the end.
+    /// `EINVAL` beyond the end.
     pub fn set(&self, nth: usize, value: u64) -> Result {
         let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
         // SAFETY: `byte` has checked that the word is within the memory, which is aligned; the
@@ -158,7 +158,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` behind the end.
+    /// `EINVAL` beyond the end.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result {
         for (at, byte) in (at..).zip(into) {
             // SAFETY: `byte` has checked that this is a byte of a piece.
@@ -171,7 +171,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` behind the end, `ENOMEM`.
+    /// `EINVAL` beyond the end, `ENOMEM`.
     pub fn bytes(&self, at: usize, length: usize) -> Result<KVec<u8>> {
         let mut bytes = KVec::from_elem(0, length, GFP_KERNEL)?;
         self.read(at, &mut bytes)?;
@@ -182,7 +182,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` behind the end; those before it are stored.
+    /// `EINVAL` beyond the end; those before it are stored.
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result {
         for (at, byte) in (at..).zip(bytes) {
             // SAFETY: `byte` has checked that this is a byte of a piece.

@@ -27,7 +27,7 @@ const ETHER_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHER_IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// The layout of a spec, which begins with its type (4 bytes) and its size (2 bytes). It has two
-/// filters of one type: the values, and the mask directly behind them.
+/// filters of one type: the values, and the mask directly after them.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     /// Number of bytes of the spec.

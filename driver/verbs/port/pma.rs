@@ -85,7 +85,7 @@ impl Attribute {
     }
 }
 
-/// Offset of the attribute in the bytes behind a datagram's header.
+/// Offset of the attribute in the bytes after a datagram's header.
 const DATA_OFFSET: usize = 40;
 
 /// `CapabilityMask`: extended counters, without those by kind of destination.

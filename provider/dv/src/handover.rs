@@ -72,7 +72,7 @@ pub struct Ring {
     pub word: u32,
     /// The index of the next entry.
     pub next: u32,
-    /// The index behind the last work request that has completed.
+    /// The index after the last work request that has completed.
     pub freed: u32,
 }
 
@@ -88,7 +88,7 @@ pub struct QpLayout {
     pub recv: Ring,
     /// The number of the queue pair.
     pub qpn: u32,
-    /// The kind of data behind the header of each entry of the send queue: 0 nothing, 1 a
+    /// The kind of data after the header of each entry of the send queue: 0 nothing, 1 a
     /// [`vrnic_abi::sq::DatagramSeg`], 2 an [`vrnic_abi::sq::XrcSeg`], 3 nothing, for raw packets.
     pub header: u32,
 }

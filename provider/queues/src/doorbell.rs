@@ -80,7 +80,7 @@ impl QpDoorbell {
     }
 
     /// Returns the offset in the UAR of the send queue's producer index. That of the receive queue
-    /// is [`RQ_PI`] bytes behind it, and the words for marks follow.
+    /// is [`RQ_PI`] bytes after it, and the words for marks follow.
     pub(crate) fn offset(&self) -> u32 {
         self.at
     }

@@ -54,7 +54,7 @@ pub enum WqeHeader {
     /// ([`abi::sq::XrcSeg`]).
     Xrc,
     /// The common header, for a queue pair of raw packets, whose SEGMENTs have the headers of a
-    /// frame behind it ([`abi::sq::SegmentSeg`]).
+    /// frame after it ([`abi::sq::SegmentSeg`]).
     Raw,
 }
 
@@ -85,7 +85,7 @@ impl WqeHeader {
         abi::sq::inline_capacity(self.destination(), stride)
     }
 
-    /// Returns the segment behind the header.
+    /// Returns the segment after the header.
     fn destination(self) -> Destination {
         match self {
             Self::Connected | Self::Raw => Destination::None,
@@ -203,7 +203,7 @@ impl QpLayout {
     }
 }
 
-/// Returns the number of bytes behind the header of the longest command.
+/// Returns the number of bytes after the header of the longest command.
 fn command_len(cap: &QpCap, data_segments: u32) -> u32 {
     if data_segments == 0 {
         return 0;

@@ -82,7 +82,7 @@ impl Mapping {
         unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) }
     }
 
-    /// Maps `len` bytes that the driver behind `fd` offers at `offset`.
+    /// Maps `len` bytes that the driver of `fd` offers at `offset`.
     ///
     /// # Errors
     /// The errors of mmap, such as `EINVAL` for an offset that the driver has not assigned.

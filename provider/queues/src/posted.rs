@@ -13,7 +13,7 @@ use crate::ring::{Ring, Shape};
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Posted {
-    /// The index behind the last request posted.
+    /// The index after the last request posted.
     end: AtomicU32,
     /// The entries, each of which begins with the identifier of its request.
     ids: Ring,

@@ -15,7 +15,7 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 /// The key that leaves: Ctrl-].
 const LEAVE: u8 = 0x1d;
 
-/// Connects this terminal with the serial line behind `socket`, until the user leaves or input
+/// Connects this terminal with the serial line of `socket`, until the user leaves or input
 /// ends. Types `first` into the guest's shell before.
 ///
 /// # Errors

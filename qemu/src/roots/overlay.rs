@@ -1,4 +1,4 @@
-//! Files on top of the base image: a second cpio archive behind it, which the kernel unpacks after
+//! Files on top of the base image: a second cpio archive after it, which the kernel unpacks after
 //! it.
 
 use std::fs::{self, File};
@@ -276,7 +276,7 @@ pub(crate) fn start_bytes(paths: &Paths) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Copies the base image, and returns an overlay behind it that starts the agent.
+/// Copies the base image, and returns an overlay after it that starts the agent.
 fn started(paths: &Paths, into: &Path) -> anyhow::Result<Overlay<io::BufWriter<File>>> {
     let mut out = File::create(into).with_context(|| format!("cannot write {}", into.display()))?;
     let mut base = File::open(paths.base_image())?;

@@ -60,7 +60,7 @@ impl Memory {
     }
 }
 
-/// Returns the number behind a word at the start of a line.
+/// Returns the number after a word at the start of a line.
 fn number(text: &str, word: &str) -> Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(word));
     let words = line.and_then(|line| line.split_whitespace().next());

@@ -60,7 +60,7 @@ const FATAL: [&str; 4] = [
 ];
 
 /// Programs that connect by the connection manager: the server, and the client, which is given the
-/// server's address behind its options.
+/// server's address after its options.
 const MANAGED: [(&str, &str); 4] = [
     ("rping -s -V -C 50", "rping -c -V -C 50 -a"),
     ("rping -s -V -C 10 -S 60000", "rping -c -V -C 10 -S 60000 -a"),

@@ -18,7 +18,7 @@ const TOGETHER: u64 = 100;
 pub struct Style {
     /// Colour of the characters, if it is not that of the terminal.
     pub foreground: Option<Rgb>,
-    /// Colour of the area behind them, if it is not that of the terminal.
+    /// Colour of the area after them, if it is not that of the terminal.
     pub background: Option<Rgb>,
     /// Whether they are bold.
     pub bold: bool,

@@ -44,8 +44,8 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::new("the_monitor_knows_all", monitor),
         Case::new("groups", groups),
         Case::new("the_second_is_as_good_as_the_first", |pair| {
-            // The groups with the most mappings, and the groups about what processes share and
-            // leave behind.
+            // The groups with the most mappings, and the groups about what processes share, and
+            // about what is left of them.
             let groups = ["data", "queues", "direct", "lifecycle", "isolation", "events"];
             let only: Vec<_> = groups.iter().map(|group| format!("--only {group}/")).collect();
             run(pair, &format!("--device vrnic1 {}", only.join(" ")), "device")

@@ -93,7 +93,7 @@ fn client(pair: &Pair, arguments: &str) -> String {
 }
 
 /// All bytes come back to the client, by frames to the kernel's TCP, and the server ends when both
-/// directions are closed. The client closes its own behind its last byte or, with `close`, later.
+/// directions are closed. The client closes its own after its last byte or, with `close`, later.
 fn echoes(pair: &Pair, options: &str, bytes: u32, close: &str) -> Result<()> {
     let server = serve(pair, options)?;
     let compared = pair.a.check(&client(pair, &format!("{bytes} {close}")), LONG_TIMEOUT);

@@ -66,7 +66,7 @@ fn has_tuple(list: &str) -> bool {
     })
 }
 
-/// Returns the text in the bracket with which a text begins, and the text behind it.
+/// Returns the text in the bracket with which a text begins, and the text after it.
 fn inside(text: &str) -> Option<(&str, &str)> {
     let (end, ..) = nested(text).skip(1).find(|(_, _, depth)| *depth == 0)?;
     Some((text.get(1..end)?, text.get(end + 1..)?))

@@ -1,5 +1,5 @@
 //! The limit of messages through TAP devices: frames that one thread writes to a TAP device and
-//! another one reads behind a bridge.
+//! another one reads at the other side of a bridge.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

@@ -107,7 +107,7 @@ impl<'a> SgList<'a> {
     }
 
     /// Adds the part of a receive's list that a message of `length` bytes fills. The segments
-    /// behind that part are not checked.
+    /// after that part are not checked.
     ///
     /// # Errors
     /// Returns the error of the first check that failed.
@@ -229,7 +229,7 @@ impl<'a> SgList<'a> {
         self.one_touch
     }
 
-    /// Returns whether it is memory of regions alone that allow any order of writes.
+    /// Returns whether all of the memory is of regions that allow any order of writes.
     pub(crate) fn is_relaxed(&self) -> bool {
         !self.windows.is_empty() && self.windows.iter().all(|piece| piece.window.relaxed())
     }

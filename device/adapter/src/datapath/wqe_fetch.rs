@@ -91,7 +91,7 @@ impl Batch {
         Ok(Some(start..self.rest.start))
     }
 
-    /// Prefetches the entries that are posted behind the batch while its last one is executed.
+    /// Prefetches the entries that are posted after the batch while its last one is executed.
     #[inline]
     fn fetch_ahead<H: Host>(&self, turn: &TurnContext<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
         let posted = turn.host().bar_load32(qp.doorbell.sq_pi()).wrapping_sub(index);

@@ -429,7 +429,7 @@ mod tests {
         {
             assert_eq!(depth_of(count), Some(depth));
             let table = Table { shift: 12, depth, root: mtt.block(depth).expect("room") };
-            // Pairs of neighbours: a run ends behind each second page.
+            // Pairs of neighbours: a run ends after each second page.
             let page = |index: u64| GuestAddr::new((index / 2 * 5 + index % 2) << 12);
             (0..count).for_each(|index| mtt.store(&table, index, page(index)).expect("room"));
             for index in [0, count / 2, count - 1] {

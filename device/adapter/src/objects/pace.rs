@@ -14,7 +14,7 @@ use vrnic_packet::Nanos;
 /// makes up for the late wake-ups of workers, so that a function that always has work reaches its
 /// ceilings.
 const CREDIT: Duration = Duration::from_millis(1);
-/// Binary digits behind the point of a time in nanoseconds, and of the time of one unit.
+/// Binary digits after the point of a time in nanoseconds, and of the time of one unit.
 const TIME_DIGITS: u32 = 6;
 const UNIT_DIGITS: u32 = 20;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;

@@ -364,7 +364,7 @@ impl SendWqe {
         sink.filter(|_| self.opcode.info().invalidate_sink).map(|segment| segment.key)
     }
 
-    /// Returns the part of the entry `bytes` behind the header.
+    /// Returns the part of the entry `bytes` after the header.
     #[must_use]
     pub fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Option<&T> {
         T::ref_from_prefix(bytes.get(HEADER_LEN as usize..)?).ok().map(|(body, _)| body)

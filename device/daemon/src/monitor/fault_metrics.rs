@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use vrnic_control_api::faults::{FaultsView, RuleView};
 
-/// The rules. Each metric has the labels `rule`, which is the number, behind the function if its
+/// The rules. Each metric has the labels `rule`, which is the number, after the function if its
 /// guest has set it, and `text`.
 #[derive(Debug)]
 pub(super) struct Rules(pub(super) FaultsView);

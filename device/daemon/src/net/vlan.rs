@@ -14,8 +14,8 @@ const TAGS: [EtherType; 3] = [EtherType::VLAN, EtherType(0x88a8), EtherType(0x91
 const PRIORITY: u16 = 0xf000;
 
 /// Returns the tag of a frame, if it has one. A frame that is in no VLAN must have no tag by which
-/// a receiver could take it for one of a VLAN: a service provider's tag, or a tag behind one with a
-/// priority alone, which Linux removes.
+/// a receiver could take it for one of a VLAN: a service provider's tag, or a tag after one with a
+/// priority only, which Linux removes.
 ///
 /// # Errors
 /// [`NotMember`] if it has such a tag, or ends before its type.
@@ -90,7 +90,7 @@ mod tests {
         Vlans::Trunk([VlanId::try_from(5).expect("a VLAN")].into())
     }
 
-    /// Returns a frame with these bytes behind its addresses.
+    /// Returns a frame with these bytes after its addresses.
     fn frame(rest: &[u8]) -> Frame {
         Frame::new([&[2; 12][..], rest].concat()).expect("a frame")
     }

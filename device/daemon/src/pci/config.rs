@@ -23,7 +23,7 @@ const STATUS_CAP_LIST: u16 = 1 << 4;
 const REVISION_CLASS: u16 = 0x08;
 const CACHE_LINE_SIZE: u16 = 0x0c;
 const BAR_FIRST: u16 = 0x10;
-/// The register behind the BARs.
+/// The register after the BARs.
 const CARDBUS: u16 = 0x28;
 const SUBSYSTEM: u16 = 0x2c;
 const CAP_POINTER: u16 = 0x34;

@@ -53,7 +53,7 @@ struct Limits {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a command's body. Bytes behind a body of fixed length are ignored, as the
+    /// Parses a command's body. Bytes after a body of fixed length are ignored, as the
     /// specification of `argsz` demands.
     ///
     /// # Errors

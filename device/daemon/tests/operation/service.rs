@@ -122,7 +122,7 @@ fn the_services_have_a_profile_of_apparmor() {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let profile = packaging.join("apparmor/vrnicd");
     let text = fs::read_to_string(&profile).expect("a profile");
-    // The profile has no path behind its name, so it applies only to the services.
+    // The profile has no path after its name, so it applies only to the services.
     assert!(text.lines().any(|line| line.starts_with("profile vrnicd flags=")));
     for name in UNITS {
         let unit = fs::read_to_string(packaging.join(name)).expect("a unit");

@@ -55,7 +55,7 @@ pub struct Deframer {
     carry: Vec<u8>,
     /// Number of octets at the end of `carry` that belong to a ULPDU that has not been passed.
     borrowed: usize,
-    /// The plain position behind the ULPDU that was found.
+    /// The plain position after the ULPDU that was found.
     next: u64,
     /// An FPDU after its markers have been removed.
     plain: Vec<u8>,
@@ -146,7 +146,7 @@ impl Deframer {
         self.carry.clear();
     }
 
-    /// Checks whether `octets` are a whole FPDU at a plain position behind the next one, with a
+    /// Checks whether `octets` are a whole FPDU at a plain position after the next one, with a
     /// correct CRC if it has one. Consumes nothing.
     pub fn look_ahead<'a>(&'a mut self, start: u64, octets: &'a [u8]) -> Option<Ahead<'a>> {
         let Self { form, plain, .. } = self;
@@ -225,7 +225,7 @@ fn size(
     Ok(Some(usize::try_from(wire.end - wire.start).unwrap_or(WIRE_MAX)))
 }
 
-/// Checks a whole FPDU. Returns its ULPDU and the plain position behind it.
+/// Checks a whole FPDU. Returns its ULPDU and the plain position after it.
 fn open<'a>(
     form: Form,
     start: u64,

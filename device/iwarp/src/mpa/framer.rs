@@ -25,7 +25,7 @@ pub struct Fpdu {
 }
 
 impl Fpdu {
-    /// Returns the plain position behind it.
+    /// Returns the plain position after it.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.start + fpdu::size(self.ulpdu) as u64

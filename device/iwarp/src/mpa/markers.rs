@@ -18,7 +18,7 @@ pub struct Markers(pub bool);
 
 impl Markers {
     /// Returns the number of wire octets of the first `plain` octets of FPDUs. A marker directly
-    /// behind them is not counted, because it belongs to the next FPDU.
+    /// after them is not counted, because it belongs to the next FPDU.
     #[must_use]
     pub const fn wire(self, plain: u64) -> u64 {
         if self.0 { plain + LEN * plain.div_ceil(BETWEEN) } else { plain }

@@ -1,7 +1,7 @@
 //! The two rules for the completion of a message. Lost octets are read from memory again, so a
 //! message is complete only when all of its octets have been acknowledged.
 //!
-//! *By sequence number*: the position behind the message is recorded when it is handed over to TCP,
+//! *By sequence number*: the position after the message is recorded when it is handed over to TCP,
 //! and the message is complete when the first unacknowledged position has reached it. *By queue
 //! length*: the octets that are handed over later are counted, and the message is complete when at
 //! most that many octets are unacknowledged. Both give the same result. The second rule needs only
@@ -32,7 +32,7 @@ pub struct SendState {
 /// The record of a message whose last octet has been handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The position behind it.
+    /// The position after it.
     Behind(StreamPos),
     /// The number of all octets that had been handed over.
     HandedOver(u64),

@@ -157,7 +157,7 @@ impl Table {
         self.list.insert(at, Entry { start, end, placed });
     }
 
-    /// Removes the segment that starts at `start`, and returns it with the position behind it.
+    /// Removes the segment that starts at `start`, and returns it with the position after it.
     /// Removes all segments before it, too.
     pub fn take(&mut self, start: StreamPos) -> Option<(Placed, StreamPos)> {
         while self.list.front()?.start < start {

@@ -75,7 +75,7 @@ const NOWHERE: Unreadable = Unreadable::Gone(None);
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     message: Message,
-    /// Plain positions of its first FPDU, and behind the last one that is sent. At the end of the
+    /// Plain positions of its first FPDU, and after the last one that is sent. At the end of the
     /// stream the message may lose FPDUs.
     start: u64,
     end: u64,
@@ -100,7 +100,7 @@ pub struct Log {
     /// The start frame, which stands in front of the first FPDU.
     frame: Vec<u8>,
     framer: Framer,
-    /// The plain position behind the last entry.
+    /// The plain position after the last entry.
     end: u64,
     pool: Pool,
     /// An FPDU of which a part has been built, and its plain position. The rest must match,
@@ -157,7 +157,7 @@ impl Log {
         self.capacity.saturating_sub(self.entries.len())
     }
 
-    /// Returns the position behind the last octet.
+    /// Returns the position after the last octet.
     #[must_use]
     pub fn end(&self) -> StreamPos {
         let wire = self.framer.form().markers.wire(self.end);
@@ -221,7 +221,7 @@ impl Log {
         }
     }
 
-    /// Removes FPDUs all of whose octets are behind this position. A message may lose its last
+    /// Removes FPDUs all of whose octets are after this position. A message may lose its last
     /// FPDUs.
     pub fn truncate(&mut self, sent: StreamPos) {
         let markers = self.framer.form().markers;
@@ -342,7 +342,7 @@ impl Log {
         Some(Part { entry, nth, fpdu: found.fpdu(nth) })
     }
 
-    /// Returns the FPDU behind another one.
+    /// Returns the FPDU after another one.
     fn after(&self, part: &Part) -> Option<Part> {
         let entry = self.entries.get(part.entry)?;
         let (place, nth) = if part.fpdu.end() < entry.end {

@@ -41,7 +41,7 @@ pub struct Inbound {
     /// The number of the message among all that have begun. It identifies the message to keys that
     /// are valid for one message.
     pub number: u64,
-    /// The position behind the segment in the stream.
+    /// The position after the segment in the stream.
     pub end: StreamPos,
 }
 
@@ -108,7 +108,7 @@ pub struct Early {
     pub destination: Destination,
     /// True if it is the last segment of its message.
     pub last: bool,
-    /// The position behind the segment in the stream.
+    /// The position after the segment in the stream.
     pub end: StreamPos,
 }
 

@@ -63,7 +63,7 @@ struct Part<'a> {
     octets: Octets<'a>,
     /// True if it is the last part of the message.
     last: bool,
-    /// The position behind the segment.
+    /// The position after the segment.
     end: StreamPos,
 }
 
@@ -88,7 +88,7 @@ impl Default for Receive {
 }
 
 impl Receive {
-    /// Processes a segment. `end` is the position behind it.
+    /// Processes a segment. `end` is the position after it.
     ///
     /// # Errors
     /// The cause for a Terminate. The segment then has no effect.

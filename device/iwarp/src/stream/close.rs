@@ -78,7 +78,7 @@ pub enum Happening {
 /// An order for the TCP engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Close: send a FIN behind all octets.
+    /// Close: send a FIN after all octets.
     Finish,
     /// Deliver octets that were held back, because no message waits any more.
     Resume,

@@ -77,7 +77,7 @@ impl Stream {
         known && self.arriving.ahead.make_room(count)
     }
 
-    /// Returns the FPDU at a position behind the next one, and its segment, if such a segment may
+    /// Returns the FPDU at a position after the next one, and its segment, if such a segment may
     /// be placed.
     fn look_ahead<'a>(
         &'a mut self,

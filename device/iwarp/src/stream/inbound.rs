@@ -49,7 +49,7 @@ pub(super) struct Arriving {
     pub(super) aligned: u32,
     /// Segments that were placed out of order.
     pub(super) ahead: Table,
-    /// The position behind the last octets that were placed out of order and have become next in
+    /// The position after the last octets that were placed out of order and have become next in
     /// order.
     pub(super) filled: StreamPos,
     /// True if the peer has finished, but segments before its end have not been processed.

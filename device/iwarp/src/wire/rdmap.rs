@@ -6,7 +6,7 @@ use super::ddp::{Header, Model, Msn, Queue, Stag, Tagged};
 use super::fields::Fields;
 use super::terminate::{Cause, Report};
 
-/// Maximum number of octets of a request's header behind the DDP header. Atomics have the longest
+/// Maximum number of octets of a request's header after the DDP header. Atomics have the longest
 /// header.
 pub const REQUEST_MAX: usize = 52;
 /// Number of octets of immediate data on the wire (RFC 7306, section 6).
@@ -282,7 +282,7 @@ fn fixed<'a>(opcode: Opcode, msn: Msn, reader: &mut Reader<'a>) -> Result<Option
 }
 
 impl ReadRequest {
-    /// Returns the octets behind the DDP header.
+    /// Returns the octets after the DDP header.
     #[must_use]
     pub fn octets(&self) -> Fields<REQUEST_MAX> {
         let Self { sink, size, source } = self;
@@ -311,7 +311,7 @@ impl AtomicRequest {
         Ok(Some(Self { op, id, word }))
     }
 
-    /// Returns the octets behind the DDP header.
+    /// Returns the octets after the DDP header.
     #[must_use]
     pub fn octets(&self) -> Fields<REQUEST_MAX> {
         let (code, value, mask, compare, compare_mask) = match self.op {

@@ -71,7 +71,7 @@ fn octets_are_there_at_once_and_effects_in_their_turn() {
     assert_eq!(octets(&raw, TO, 9), [4; 9]);
 }
 
-/// Offers an FPDU behind a missing one. Returns what was done with it, and delivers the missing
+/// Offers an FPDU after a missing one. Returns what was done with it, and delivers the missing
 /// one.
 fn offer_behind_a_gap(raw: &mut Raw) -> Offered {
     let (first, second) = (raw.fpdu(write(ALL, TO), &[1; 8]), raw.fpdu(write(ALL, TO), &[2; 8]));

@@ -169,7 +169,7 @@ fn a_boundary_inside_a_hole() {
 
 #[test]
 fn sends_are_placed_ahead_only_into_receives_that_are_there() {
-    // A segment contains 31 SENDs: behind a lost segment, all SENDs are more than 16 ahead.
+    // A segment contains 31 SENDs: after a lost segment, all SENDs are more than 16 ahead.
     assert_eq!(sends(100, 20, 100, 1), 0);
     // Only the three SENDs that were lost have receives.
     assert_eq!(sends(12, 690, 2, 1), 0);

@@ -22,7 +22,7 @@ pub fn join(frame: &mut [u8], headers: usize, segment: u16) -> Option<Option<Joi
     Some(None)
 }
 
-/// Makes `headers`, which are those of a long segment of TCP, the ones of its part behind the first
+/// Makes `headers`, which are those of a long segment of TCP, the ones of its part after the first
 /// `done` bytes of data, which go to other frames of `segment` bytes of data each. `is_last` is
 /// true if the part goes to the end of the segment.
 ///

@@ -258,7 +258,7 @@ impl Body {
         Ok(Self::Datagram(Datagram { deth, imm }))
     }
 
-    /// Parses the extension headers of an operation, behind the XRC header if there is one.
+    /// Parses the extension headers of an operation, after the XRC header if there is one.
     ///
     /// # Errors
     /// [`Discard::Truncated`] if the packet ends before them, [`Discard::Syndrome`] if a header has

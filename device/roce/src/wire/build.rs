@@ -1,4 +1,4 @@
-//! Building of frames: [`Layout::write`] writes the headers, the caller copies the payload behind
+//! Building of frames: [`Layout::write`] writes the headers, the caller copies the payload after
 //! them, and [`Layout::seal`] adds padding and ICRC.
 //!
 //! The payload is copied once, from guest memory into the frame's buffer. The ICRC is computed over
@@ -107,7 +107,7 @@ impl Layout {
         self.payload.clone()
     }
 
-    /// Writes padding and ICRC behind the payload, which has been copied. Returns the length of the
+    /// Writes padding and ICRC after the payload, which has been copied. Returns the length of the
     /// frame.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl<'a> Frame<'a> {
         Headers::of(bytes).map_or(Ok(None), |headers| Self::of(bytes, &headers))
     }
 
-    /// Parses a received frame behind these headers. Returns `None` if it is not RoCE and therefore
+    /// Parses a received frame after these headers. Returns `None` if it is not RoCE and therefore
     /// for the guest's ordinary network card. Bytes behind the end of the IP packet are Ethernet
     /// padding.
     ///
@@ -114,7 +114,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns whether a frame behind these headers is RoCE. It may have faults.
+/// Returns whether a frame after these headers is RoCE. It may have faults.
 #[inline]
 #[must_use]
 pub fn is_roce(bytes: &[u8], headers: &Headers) -> bool {
@@ -124,7 +124,7 @@ pub fn is_roce(bytes: &[u8], headers: &Headers) -> bool {
         && headers.payload(bytes).get(2..4) == Some(&UDP_PORT.to_be_bytes())
 }
 
-/// Returns the destination QP of a RoCE frame behind these headers, without further checks, or
+/// Returns the destination QP of a RoCE frame after these headers, without further checks, or
 /// `None` if the packet is too short.
 #[inline]
 #[must_use]

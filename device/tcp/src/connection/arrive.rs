@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether a segment overlaps the window. A segment that begins directly behind a full
+    /// Returns whether a segment overlaps the window. A segment that begins directly after a full
     /// window is accepted for its acknowledgement, as in Linux.
     fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
         let Header { seq, flags, .. } = segment.header;
@@ -150,7 +150,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Records the timestamp of a segment that has passed all checks. A segment that starts behind
+    /// Records the timestamp of a segment that has passed all checks. A segment that starts after
     /// the last acknowledgement is ignored, because its timestamp would hide the delay of that
     /// acknowledgement (RFC 7323, 4.3).
     fn take_timestamp(&mut self, now: Nanos, header: &Header) {

@@ -216,7 +216,7 @@ impl Ending {
 }
 
 impl Connection {
-    /// Closes the local direction behind the source's last byte. The peer may continue to send.
+    /// Closes the local direction after the source's last byte. The peer may continue to send.
     pub fn close(&mut self) {
         if !self.ending.wanted {
             self.ending.wanted = true;

@@ -156,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Returns the position behind the last byte that the sink has taken.
+    /// Returns the position after the last byte that the sink has taken.
     #[must_use]
     pub const fn delivered(&self) -> StreamPos {
         self.receive.delivered()

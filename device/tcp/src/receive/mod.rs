@@ -44,7 +44,7 @@ pub(crate) struct Receiver {
     origin: Origin,
     delivered: StreamPos,
     received: StreamPos,
-    /// The position behind the last byte that the peer may send.
+    /// The position after the last byte that the peer may send.
     edge: StreamPos,
     window: u64,
     scale: u8,
@@ -117,13 +117,13 @@ impl Receiver {
         self.store.kept()
     }
 
-    /// Returns the position of the next byte that has not arrived, or the position behind the
+    /// Returns the position of the next byte that has not arrived, or the position after the
     /// peer's end.
     pub(crate) fn next(&self) -> StreamPos {
         self.received.plus(u64::from(self.end == Some(self.received)))
     }
 
-    /// Returns the position behind the last byte that has arrived in order.
+    /// Returns the position after the last byte that has arrived in order.
     pub(crate) const fn received(&self) -> StreamPos {
         self.received
     }
@@ -427,7 +427,7 @@ impl Receiver {
         self.acks.due |= more >= (2 * mss as u64).min(self.window / 2) && more > 0;
     }
 
-    /// Returns the position behind the last byte that the sink has taken.
+    /// Returns the position after the last byte that the sink has taken.
     pub(crate) const fn delivered(&self) -> StreamPos {
         self.delivered
     }

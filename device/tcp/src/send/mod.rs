@@ -81,7 +81,7 @@ pub(crate) struct Sender {
     /// The first byte that is not acknowledged, and the first byte that was never sent.
     pub(crate) una: StreamPos,
     pub(crate) next: StreamPos,
-    /// The position behind the last byte that the peer allows, and the segment that announced it.
+    /// The position after the last byte that the peer allows, and the segment that announced it.
     edge: StreamPos,
     edge_seq: SeqNum,
     edge_ack: SeqNum,

@@ -34,7 +34,7 @@ pub(crate) struct Record {
     /// True if it is the end of the stream, which takes one position.
     pub(crate) fin: bool,
     /// Number of records from this one on that are known to be [`Fate::Sacked`], or zero. A search
-    /// continues behind them.
+    /// continues after them.
     pub(crate) run: u32,
 }
 
@@ -225,7 +225,7 @@ impl Records {
     }
 
     /// Returns the index of the first record from `at` on that is not [`Fate::Sacked`], or an index
-    /// behind the last record.
+    /// after the last record.
     pub(crate) fn skip_sacked(&mut self, at: usize) -> usize {
         let mut to = at;
         while let Some(record) = self.get(to).filter(|record| record.fate == Fate::Sacked) {

@@ -65,8 +65,8 @@ impl<'a> Frame<'a> {
         Headers::of(bytes).map_or(Ok(None), |headers| Self::of(bytes, &headers))
     }
 
-    /// Parses a frame behind these headers. Returns `None` if it does not carry TCP, or not the
-    /// beginning of a segment. Bytes behind the end of the IP packet are Ethernet padding.
+    /// Parses a frame after these headers. Returns `None` if it does not carry TCP, or not the
+    /// beginning of a segment. Bytes after the end of the IP packet are Ethernet padding.
     ///
     /// # Errors
     /// The reason for which a frame with TCP is dropped.

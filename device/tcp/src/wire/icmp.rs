@@ -37,7 +37,7 @@ pub struct TooLong {
 }
 
 impl TooLong {
-    /// Parses a frame behind these headers. Returns `None` if it is not a valid notice about a TCP
+    /// Parses a frame after these headers. Returns `None` if it is not a valid notice about a TCP
     /// segment.
     #[must_use]
     pub fn of(frame: &[u8], headers: &Headers) -> Option<Self> {

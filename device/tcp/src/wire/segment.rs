@@ -43,7 +43,7 @@ pub struct Timestamps {
 pub struct SackBlock {
     /// The number of the first byte.
     pub start: SeqNum,
-    /// The number behind the last byte.
+    /// The number after the last byte.
     pub end: SeqNum,
 }
 

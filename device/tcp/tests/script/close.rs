@@ -54,7 +54,7 @@ fn the_peers_end_first() {
 /// The peer had closed its direction before the takeover.
 #[test]
 fn the_peers_end_before_the_takeover() {
-    // The number behind its end.
+    // The number after its end.
     let context = Context { receive_next: SeqNum(PEER + 1), peer_closed: true, ..context() };
     let mut end = End::with(&context, &params());
     assert_eq!((end.connection.state(), end.events()), (State::CloseWait, vec![Event::PeerClosed]));

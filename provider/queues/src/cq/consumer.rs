@@ -134,7 +134,7 @@ fn disown(entry: &[AtomicU64; WORDS], number: u32) {
     }
 }
 
-/// Returns whether index `a` is behind `b`.
+/// Returns whether index `a` is after `b`.
 pub(super) fn is_behind(a: u32, b: u32) -> bool {
     // CAST: the sign of the distance tells which comes first.
     a.wrapping_sub(b).cast_signed() > 0

@@ -107,7 +107,7 @@ pub struct SendLimits {
     pub max_headers: u32,
 }
 
-/// The part of a request behind its header.
+/// The part of a request after its header.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// The data of a request over a connection.
@@ -144,7 +144,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Writes the payload into an entry, behind the header.
+    /// Writes the payload into an entry, after the header.
     #[inline(always)]
     pub(crate) fn write(&self, body: &[AtomicU64]) {
         match self {

@@ -185,7 +185,7 @@ proptest! {
         payload.write(&entry[4..]);
         let body = bytes(&entry[4..]);
         prop_assert_eq!(&body[..whole.len()], &whole[..]);
-        // Nothing is touched behind the last word in use.
+        // Nothing is touched after the last word in use.
         let end = whole.len().next_multiple_of(8);
         prop_assert!(body[end..].iter().all(|byte| *byte == 0xff));
     }

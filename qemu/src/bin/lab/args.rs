@@ -126,7 +126,7 @@ pub(crate) struct Args {
     pub(crate) junit: Option<PathBuf>,
 
     /// Write what guest a's adapter sends and receives to this file, for Wireshark. Those of other
-    /// adapters are beside it, with the adapter's name in theirs
+    /// adapters are next to it, with the adapter's name in theirs
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! Transfers between other PCI devices and the adapter: an NVMe controller of QEMU, behind the same
+//! Transfers between other PCI devices and the adapter: an NVMe controller of QEMU, below the same
 //! PCIe switch as the adapter, reads and writes the adapter's memory.
 //!
 //! Shows: direct

@@ -27,7 +27,7 @@ pub(super) const RANGE: u32 = 4096;
 /// The first block in use, and its sector.
 const FIRST: u32 = 100;
 const SECTOR: u32 = FIRST * RANGE / 512;
-/// A sector behind the sectors of all other cases. It cannot be read or written.
+/// A sector after the sectors of all other cases. It cannot be read or written.
 pub(super) const BAD_SECTOR: u32 = 130_000;
 /// Shell words that name the server's disk.
 const DISK: &str = "$(ls /dev/nvme?n1)";

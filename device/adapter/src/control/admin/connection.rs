@@ -54,7 +54,7 @@ const HEADERS: usize = 14 + 4 + 40 + 20;
 /// Maximum number of bytes of private data, without the control words of an enhanced start frame.
 const PROGRAM_DATA_MAX: usize = PRIVATE_MAX - CONTROL;
 /// The receive window in bytes. All of these bytes can be stored: while a SEND waits for a receive,
-/// nothing behind it is placed, and bytes that were dropped would be sent again only after a
+/// nothing after it is placed, and bytes that were dropped would be sent again only after a
 /// time-out.
 const WINDOW: u32 = 1 << 20;
 /// The bits of a tag for the VLAN's identifier. The others are the priority (IEEE 802.1Q, 9.6).

@@ -9,7 +9,7 @@ use crate::objects::qp::Qp;
 
 /// The attributes that are numbers of READs.
 pub(super) const BOTH: AttrMask = AttrMask::MAX_QP_RD_ATOMIC.union(AttrMask::MAX_DEST_RD_ATOMIC);
-/// Attributes that change nothing beside them.
+/// Attributes that change nothing else.
 const OTHERS: AttrMask = AttrMask::STATE.union(AttrMask::CUR_STATE);
 
 /// Returns whether the READs of a QP travel in a TCP connection.

@@ -18,7 +18,8 @@ use crate::host::{HeldMemory, Host, Lane, Transfers};
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError, Run, read_list};
 use crate::memory::tpt::Mr;
 
-/// Maximum number of parts of memory for whose transfers alone the end of pages waits.
+/// Maximum number of parts of removed memory. With more parts, all transfers are awaited, and not
+/// only those to these parts.
 const MAX_PARTS: usize = 1 << 16;
 
 /// Returns a region of which no page is present.

@@ -209,7 +209,7 @@ impl<'t, H: Host> Work<'t, H> {
         Some(Turn::Wait(until))
     }
 
-    /// Ends an entry with a status. A success behind READs that are outstanding is reported after
+    /// Ends an entry with a status. A success after READs that are outstanding is reported after
     /// these.
     #[inline]
     fn complete(&mut self, send: &SendWqe, result: Result<(), WrError>) -> Option<Turn> {
@@ -217,7 +217,7 @@ impl<'t, H: Host> Work<'t, H> {
         if self.requester.open_reads.is_empty() {
             return completer.finish(send, opcode, command, result);
         }
-        // Only successes are queued: a request behind a READ that fails is executed again after the
+        // Only successes are queued: a request after a READ that fails is executed again after the
         // READ.
         let completion = completer.completion(send, opcode, command, result);
         let signaled = completer.is_signaled(send);

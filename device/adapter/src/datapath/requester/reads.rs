@@ -1,6 +1,6 @@
 //! READs that take more than a turn, and the entries that may pass them.
 //!
-//! A responder executes READs and atomics in order, and may execute a SEND or WRITE behind a READ
+//! A responder executes READs and atomics in order, and may execute a SEND or WRITE after a READ
 //! before it has read all bytes of the READ (IBTA volume 1, 9.5). So the oldest READ continues by a
 //! part in each turn, READs behind it are checked and wait, and other entries are executed
 //! meanwhile, unless they ask for a fence, are atomics, or invalidate a key that a READ may use.
@@ -60,7 +60,7 @@ impl<H: Host> Work<'_, H> {
         self.requester.open_reads.len() >= self.qp.sq.size() as usize
     }
 
-    /// Executes an entry behind outstanding READs, if it may pass them. An entry that fails is
+    /// Executes an entry after outstanding READs, if it may pass them. An entry that fails is
     /// executed again after them, because its failure ends the QP, and the READs were posted first.
     #[cold]
     pub(super) fn execute_behind_reads(&mut self, entry: &Entry) -> Step {

@@ -36,7 +36,7 @@ pub(super) enum Step {
     },
     /// Bytes before this one have been moved.
     Partly(u64),
-    /// A READ behind others. It has been checked.
+    /// A READ after others. It has been checked.
     Queued,
     Failed(WrError),
     Retry,
@@ -151,7 +151,7 @@ impl<H: Host> Work<'_, H> {
         self.requester.keep(&entry.send, self.batch.entry(&entry.place), entry.done);
     }
 
-    /// Executes an entry, or a part of it. An entry behind READs that fails has no effect on the
+    /// Executes an entry, or a part of it. An entry after READs that fails has no effect on the
     /// QPs: it is executed again when the READs have ended.
     #[inline]
     pub(super) fn execute(&mut self, entry: &Entry, before: Before) -> Step {

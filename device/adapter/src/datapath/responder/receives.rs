@@ -18,7 +18,7 @@ use crate::requests::wqe::{RecvWqe, SegmentList};
 use crate::slice::cost;
 use crate::stats::Counter;
 
-/// Takes a receive for a message, unless the message has one. A message that was refused behind
+/// Takes a receive for a message, unless the message has one. A message that was refused after
 /// READs begins again with the receive that it had.
 ///
 /// # Errors
@@ -77,7 +77,7 @@ pub fn next<H: Host>(
 struct Queue<'r> {
     /// Index of the next receive to use.
     ci: &'r mut u32,
-    /// Index behind the last receive that is known to be posted.
+    /// Index after the last receive that is known to be posted.
     seen: &'r mut u32,
     xrc: Option<&'r Arc<Srq>>,
 }

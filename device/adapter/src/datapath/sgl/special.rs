@@ -131,7 +131,7 @@ impl<'a> SgList<'a> {
 
     /// Copies bytes from `at` on out of a list with such segments. Memory that does not exist is
     /// zero. Returns `None`, and may have copied some, if bytes cannot be used now. What a READ has
-    /// brought into a range is for the controller alone.
+    /// brought into a range is only for the controller.
     #[cold]
     pub(super) fn read_special<H: Host>(
         &self,

@@ -372,7 +372,7 @@ fn is_vlan(vlan: &u16) -> bool {
     *vlan != NO_VLAN
 }
 
-/// Returns the number of bytes behind the transport headers.
+/// Returns the number of bytes after the transport headers.
 fn payload(send: &SendWqe) -> u16 {
     let imm = if send.imm().is_some() { 4 } else { 0 };
     u16::try_from(send.length).unwrap_or(u16::MAX).saturating_add(imm)

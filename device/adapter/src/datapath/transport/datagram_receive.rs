@@ -1,4 +1,4 @@
-//! Receives of datagrams: places a datagram behind its network header, and completes the receive.
+//! Receives of datagrams: places a datagram after its network header, and completes the receive.
 
 use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
@@ -24,14 +24,14 @@ pub(crate) struct Incoming<'a> {
     pub(crate) source: &'a SgList<'a>,
     /// The network header of the datagram.
     pub(crate) header: &'a network_header::Header,
-    /// Number of bytes behind the network header.
+    /// Number of bytes after the network header.
     pub(crate) length: u64,
 }
 
 /// A datagram that has been placed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
-    /// Number of bytes behind the network header.
+    /// Number of bytes after the network header.
     pub(crate) length: u64,
     /// Immediate data.
     pub(crate) imm: Option<[u8; 4]>,

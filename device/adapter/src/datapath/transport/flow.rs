@@ -12,7 +12,7 @@ const HOP_BY_HOP: Protocol = Protocol(0);
 const ROUTING: Protocol = Protocol(43);
 const FRAGMENT: Protocol = Protocol(44);
 const DESTINATION: Protocol = Protocol(60);
-/// Maximum number of extension headers behind which a TCP header is looked for.
+/// Maximum number of extension headers after which a TCP header is looked for.
 const MAX_EXTENSIONS: usize = 8;
 
 /// The addresses of a frame.
@@ -63,7 +63,7 @@ fn finds_tcp(mut next: Protocol, reader: &mut Reader<'_>) -> Option<bool> {
             Protocol::TCP => return Some(true),
             HOP_BY_HOP | ROUTING | DESTINATION => {
                 let [behind, units, _, _, _, _, _, _] = reader.take().ok()?;
-                // The length is in units of 8 bytes behind the first 8.
+                // The length is in units of 8 bytes after the first 8.
                 reader.slice(usize::from(units) * 8).ok()?;
                 next = Protocol(behind);
             }
@@ -80,7 +80,7 @@ fn finds_tcp(mut next: Protocol, reader: &mut Reader<'_>) -> Option<bool> {
     may_carry_tcp(next).then_some(next == Protocol::TCP)
 }
 
-/// Returns whether a header of the kind `next` is a TCP header, or one behind which there may be
+/// Returns whether a header of the kind `next` is a TCP header, or one after which there may be
 /// one.
 const fn may_carry_tcp(next: Protocol) -> bool {
     matches!(next, Protocol::TCP | HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION)

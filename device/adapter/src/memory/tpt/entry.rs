@@ -286,7 +286,7 @@ pub(super) struct Cold {
     pub(super) max_pages: u32,
     /// The message that has used the entry, if that is valid for one message.
     pub(super) bound_to: Option<Message>,
-    /// The position behind the last segment of a message that was placed out of order, if the entry
+    /// The position after the last segment of a message that was placed out of order, if the entry
     /// is valid for one message.
     pub(super) touched: Option<Position>,
 }

@@ -2,7 +2,7 @@
 //!
 //! The first segment in order that names such a key binds the entry to its message. A segment that
 //! arrives out of order is placed without this, because its message is not known yet. If it is the
-//! last segment of its message, the entry stores the position behind it in the stream, and becomes
+//! last segment of its message, the entry stores the position after it in the stream, and becomes
 //! invalid when the stream has come to that position. In order, it becomes invalid when the last
 //! byte of the message has been placed. Any other message that names the key meanwhile is refused,
 //! and makes the entry invalid at once.
@@ -47,7 +47,7 @@ impl Tpt {
     }
 
     /// Returns whether a segment of `stream` that has arrived out of order may be placed by `key`.
-    /// If it is the last one of its message, `last` is the position behind it, which the entry
+    /// If it is the last one of its message, `last` is the position after it, which the entry
     /// stores.
     #[cold]
     pub fn touch_ahead(&self, key: Key, stream: Stream, last: Option<Position>) -> bool {

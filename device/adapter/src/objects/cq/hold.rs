@@ -20,7 +20,7 @@ pub(super) struct Hold {
     entries: VecDeque<Cqe>,
     /// QPs that wait until there is room.
     waiting: BTreeSet<Qpn>,
-    /// The QP whose entry was held back last. QPs are scheduled in turn, beginning behind it, so
+    /// The QP whose entry was held back last. QPs are scheduled in turn, beginning after it, so
     /// that the first ones do not take all the room each time.
     last: Qpn,
     /// Number of free entries at which the guest gets an event, because few are left; zero for

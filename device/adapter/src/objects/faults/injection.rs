@@ -202,7 +202,7 @@ impl Injection {
         self.rules_hit(subject, now).map(|Hit { action, .. }| action)
     }
 
-    /// Decides on a thing. The hook may have been called for the trace alone.
+    /// Decides on a thing. The hook may have been called only for the trace.
     fn rules_hit(&self, subject: &Subject<'_>, now: Nanos) -> Option<Hit> {
         if self.concern.rules_look_at(subject.site) { self.rules.hit(subject, now) } else { None }
     }

@@ -51,7 +51,7 @@ pub enum Step {
         index: u32,
         /// The first byte.
         from: u64,
-        /// The byte behind the last one.
+        /// The byte after the last one.
         to: u64,
         /// True if that was the last part, so the peer has acknowledged the message.
         last: bool,

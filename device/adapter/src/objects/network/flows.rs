@@ -17,7 +17,7 @@ use crate::limits::{MAX_COPIES, MAX_FLOWS};
 pub struct Condition {
     /// The network header; any if it is [`Network::Any`].
     pub network: Network,
-    /// The header behind it; any if it is [`Upper::Any`].
+    /// The header after it; any if it is [`Upper::Any`].
     pub upper: Upper,
     /// True if the frame must have a VLAN tag.
     pub needs_tag: bool,

@@ -21,7 +21,7 @@ pub struct FrameKey {
     pub words: Words,
     /// The network header.
     pub network: Network,
-    /// The header behind it.
+    /// The header after it.
     pub upper: Upper,
     /// True if it has a VLAN tag.
     pub is_tagged: bool,

@@ -1,5 +1,5 @@
 //! Receives that were taken before their messages are next in order, because octets of these
-//! messages have arrived behind a gap in the stream. They belong to the QP from then on.
+//! messages have arrived after a gap in the stream. They belong to the QP from then on.
 
 use std::collections::VecDeque;
 

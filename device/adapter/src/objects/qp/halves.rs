@@ -38,7 +38,7 @@ pub struct Requester<H: Host> {
     pub ci: u32,
     /// The entry in progress.
     pub current: Option<SendWqe>,
-    /// The READs before the current entry that are not complete, and the entries behind them that
+    /// The READs before the current entry that are not complete, and the entries after them that
     /// are.
     pub open_reads: OpenReads,
     /// The bytes of the current entry. Has no memory before the first entry that takes more than a
@@ -236,7 +236,7 @@ pub struct RequesterConfig {
 pub struct Responder {
     /// Index of the next receive to use.
     pub ci: u32,
-    /// Index behind the last receive that is known to be posted.
+    /// Index after the last receive that is known to be posted.
     pub seen: u32,
     /// The receive that a message is filling.
     pub current: Option<RecvWqe>,

@@ -14,7 +14,7 @@ const MAX_PACKETS: usize = 64;
 /// again, because it may be waiting for an acknowledgement.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
-/// The answer, and the packets behind it.
+/// The answer, and the packets after it.
 #[derive(Debug)]
 pub(crate) struct Late {
     packets: VecDeque<Box<Held>>,

@@ -12,7 +12,7 @@
 //! | `path` | the path to the peer, with the state of its transport |
 //! | `route` | the addresses of the packets of a connection |
 //! | `peer` | references to QPs of this daemon |
-//! | [`open_reads`] | READs that take more than a turn, and the work requests behind them |
+//! | [`open_reads`] | READs that take more than a turn, and the work requests after them |
 //! | [`outstanding`] | work requests that were taken off a send queue and are not completed |
 //! | [`posted_reads`] | READs that were posted together |
 //! | `send_ring` | the memory of a send queue |
@@ -277,7 +277,7 @@ impl<H: Host> Qp<H> {
     }
 
     /// Returns the index of the first entry of the send queue that is not posted, or of a later one
-    /// than `limit` entries behind `index`, the index of a posted entry.
+    /// than `limit` entries after `index`, the index of a posted entry.
     #[must_use]
     pub fn posted_end(&self, host: &H, index: u32, limit: u32) -> u32 {
         let end = |posted| index.wrapping_add(posted);

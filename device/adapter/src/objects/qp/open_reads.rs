@@ -1,7 +1,7 @@
-//! The open READs of a send queue, whose bytes take more than a turn, and the work requests behind
+//! The open READs of a send queue, whose bytes take more than a turn, and the work requests after
 //! them that have been executed meanwhile.
 //!
-//! Requests behind a READ may be executed before it is complete (IBTA volume 1, 10.8.3.3). Their
+//! Requests after a READ may be executed before it is complete (IBTA volume 1, 10.8.3.3). Their
 //! completions wait here, since completions are written in the order of the queue. All other work
 //! requests of a QP whose messages are copied are taken, executed and completed in one turn.
 
@@ -14,7 +14,7 @@ use vrnic_packet::Nanos;
 use crate::objects::completion::Completion;
 use crate::requests::wqe::SendWqe;
 
-/// Open READs and the executed work requests behind them, the oldest first.
+/// Open READs and the executed work requests after them, the oldest first.
 #[derive(Debug, Default)]
 pub struct OpenReads {
     entries: VecDeque<Waiting>,
@@ -24,7 +24,7 @@ pub struct OpenReads {
     pub resume_at: Option<Nanos>,
 }
 
-/// An open READ, or a work request that was executed behind one.
+/// An open READ, or a work request that was executed after one.
 #[derive(Debug)]
 pub struct Waiting {
     /// The completion of the work request, with its status if no error occurs.
@@ -66,7 +66,7 @@ impl OpenReads {
         self.entries.is_empty()
     }
 
-    /// Returns the number of READs and of work requests behind them.
+    /// Returns the number of READs and of work requests after them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()

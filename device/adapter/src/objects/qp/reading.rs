@@ -37,7 +37,7 @@ impl Reading {
         self.bytes.len() + bytes.len() < MAX_BYTES
     }
 
-    /// Begins with the bytes behind the kept ones, all of which have been placed.
+    /// Begins with the bytes after the kept ones, all of which have been placed.
     pub(crate) fn turn_over(&mut self) {
         (self.start, self.place) = (self.end(), None);
         self.bytes.clear();

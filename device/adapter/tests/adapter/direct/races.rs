@@ -163,7 +163,7 @@ impl Chaos {
         // The queues have room for all operations, because none of these waits for room.
         let setup = Setup { kind, log_wqes: 6, ..Setup::default() };
         let pair = Pair::with(setup, |_| {});
-        // Fewer blocks than ranges, behind the packet memory of the ranges.
+        // Fewer blocks than ranges, after the packet memory of the ranges.
         let blocks = window(&pair.a, 2);
         let memory = blocks.memory.get() + 4 * LEN;
         let blocks = SetWindow { memory: memory.into(), ..blocks };

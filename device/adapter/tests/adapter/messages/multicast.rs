@@ -208,7 +208,7 @@ fn as_many_groups_as_promised_and_no_more() {
     assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Ok(()));
 }
 
-/// Datagrams of a QP that blocks its loopback reach the members of other functions alone.
+/// Datagrams of a QP that blocks its loopback reach only the members of other functions.
 ///
 /// Shows: datagrams
 #[test]

@@ -173,7 +173,7 @@ fn an_entry_that_cannot_be_parsed_waits_for_the_reads_before_it() {
     assert!(arrived(&p, 0));
 }
 
-/// The region is deregistered during the READ. The SEND behind the READ has been executed, but is
+/// The region is deregistered during the READ. The SEND after the READ has been executed, but is
 /// flushed.
 #[test]
 fn a_read_that_fails_on_the_way_flushes_what_is_behind() {

@@ -223,7 +223,7 @@ fn packets_have_the_macs_of_their_gids() {
     goes_to_the_second_address(&cable, a, &b);
 }
 
-/// A tag with a priority alone is no VLAN.
+/// A tag with only a priority is no VLAN.
 #[test]
 fn a_datagram_with_a_priority_arrives() {
     let cable = Cable::new(6, Faults::default());

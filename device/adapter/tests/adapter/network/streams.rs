@@ -69,7 +69,7 @@ pub(crate) fn connected(cable: &Cable) -> (Endpoint, Endpoint) {
     (a, b)
 }
 
-/// Checks the completion of the receive of `news` behind a WRITE of `len` bytes.
+/// Checks the completion of the receive of `news` after a WRITE of `len` bytes.
 pub(crate) fn expect_immediate(got: &Cqe, len: usize) {
     assert_eq!((status(got), got.byte_len.get()), (Status::Success, len as u32));
     assert_eq!((got.opcode, got.imm), (cq::Opcode::RecvWriteImm as u8, *b"news"));

@@ -116,7 +116,7 @@ pub(crate) fn pass(cable: &Cable, time: u64) {
     cable.run_until(|| cable.now() >= end);
 }
 
-/// Returns a frame of an end of [`stream::bare_connection`] whose bytes begin `at` bytes behind its
+/// Returns a frame of an end of [`stream::bare_connection`] whose bytes begin `at` bytes after its
 /// first one, and which acknowledges `ack` bytes.
 fn segment(cable: &Cable, number: usize, at: u32, ack: u32, flags: Flags, data: &[u8]) -> Vec<u8> {
     let macs = [cable.ga.mac(), cable.gb.mac()];

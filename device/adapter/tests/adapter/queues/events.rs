@@ -107,7 +107,7 @@ fn solicited_events() {
     assert!(events(&mut p).is_empty());
     send(&mut p, 2, Flags::SOLICITED);
     assert_eq!(events(&mut p), [cqn]);
-    // The adapter looks for a solicited entry behind an entry that is not solicited.
+    // The adapter looks for a solicited entry after an entry that is not solicited.
     assert_eq!(p.received().expect("first").flags.get(), 0);
     p.b.recv_cq.arm(ARM_SOLICITED);
     p.settle();
@@ -220,7 +220,7 @@ fn a_full_event_queue_holds_events_back() {
     }
 }
 
-/// An event behind an event that the guest has not read raises no interrupt, because the guest will
+/// An event after an event that the guest has not read raises no interrupt, because the guest will
 /// read it, too. When all events are read, the next event raises an interrupt.
 #[test]
 fn events_behind_unread_ones_raise_no_interrupt() {

@@ -8,7 +8,7 @@
 //! | `rig` | two connected QPs, by each path of messages |
 //! | `ends` | QPs and CQs that end while entries are held back, and bad indices |
 //! | `events` | the events of full CQs, and of CQs with few free entries |
-//! | `others` | QPs beside one that waits, and other types of QPs |
+//! | `others` | QPs next to one that waits, and other types of QPs |
 
 mod ends;
 mod events;

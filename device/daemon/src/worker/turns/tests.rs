@@ -208,7 +208,7 @@ fn a_prompt_engine_waits_for_one_short_slice() {
     // The last engine is known as prompt after some passes.
     rig.run(20_000_000);
     rig.engines[15].waited.store(0, Ordering::Relaxed);
-    // Beside it, each poll ends after a short slice and the rest of a piece.
+    // Next to it, each poll ends after a short slice and the rest of a piece.
     rig.engines[15].idle.store(false, Ordering::Relaxed);
     let used = rig.run(100_000_000);
     let waited = rig.engines[15].waited.load(Ordering::Relaxed);

@@ -15,7 +15,7 @@
 //! | `sleep` | how a worker sleeps, from the daemon |
 //! | `waker` | the waker of a worker, from the daemon |
 //! | `attendance` | which thread runs the switch, from the daemon |
-//! | `wakers` | models of the waker alone |
+//! | `wakers` | models of the waker without a worker |
 //! | `doorbells` | models of doorbells and an adapter with one worker |
 //! | `attending` | models of work for the switch while workers go to sleep |
 #![cfg(loom)]

@@ -62,7 +62,7 @@ fn not_the_peer(env: &Env) -> Result<()> {
     link.prove()
 }
 
-/// Processes that are started, leave objects of all kinds behind, and end.
+/// Processes that are started, leave objects of all kinds, and end.
 fn exit_frees(env: &Env) -> Result<()> {
     for _ in 0..10 {
         let (a, b) = (env.another_a()?, env.another_b()?);

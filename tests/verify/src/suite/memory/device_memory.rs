@@ -148,7 +148,7 @@ fn bounds(env: &Env) -> Result<()> {
         expect_errno(what, agent.write_dm(far.dm, offset, bytes), Errno::INVAL)?;
         expect_errno(what, agent.read_dm(far.dm, offset, length as u64), Errno::INVAL)?;
     }
-    // Memory of the last page behind the region's last byte cannot be reached by the peer.
+    // Memory of the last page after the region's last byte cannot be reached by the peer.
     let near = a.region(8, 0)?;
     a.run(Side::request(Op::Write, 1, &[near.sge()]).at(4993, far.rkey), Status::RemAccessErr)?;
     Ok(())

@@ -81,7 +81,7 @@ fn regions(env: &Env) -> Result<()> {
     let register = || agent.reg_mr(pd, addr, length, access::LOCAL_WRITE).map(|region| region.mr);
     let count = check(register, |mr| agent.dereg_mr(mr))?;
     ensure!(count == 4, "{count} regions of a quarter of the limit");
-    // A region that does not fit leaves nothing behind.
+    // A region that does not fit leaves nothing.
     let buffer = agent.alloc_buffer(2 * LIMIT, 0)?;
     let large = agent.reg_mr(pd, buffer.addr, 2 * LIMIT, access::LOCAL_WRITE);
     ensure!(large.is_err(), "a region of twice the limit");

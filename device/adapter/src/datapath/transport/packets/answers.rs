@@ -188,7 +188,7 @@ fn sink<H: Host>(
         return if is_absent { Err(Aside::Absent) } else { Ok(None) };
     }
     let is_handed = sender.handed.as_ref().is_some_and(|it| it.is_of(id));
-    // The engine does not take an answer behind a missing one.
+    // The engine does not take an answer after a missing one.
     let is_next = sender.engine.next_answered() == Some(id);
     if is_next && (here.core.injection.looks_at(Site::Copy) || sender.reading.is_some()) {
         let Packet { payload, .. } = *packet;

@@ -28,7 +28,7 @@ use crate::objects::qp::{Path, Qp, Route};
 
 /// Maximum number of packets that a requester may have outstanding.
 const WINDOW: u32 = 128;
-/// Maximum number of packets behind a missing one that a responder keeps.
+/// Maximum number of packets after a missing one that a responder keeps.
 const HOLD: u32 = 128;
 /// The bits of a traffic class that announce a sender that reacts to congestion marks (RFC 3168).
 const ECN_CAPABLE: u8 = 2;

@@ -79,7 +79,7 @@ impl<H: Host> Half<'_, H> {
         Some(side.is_relaxed())
     }
 
-    /// Places blocks of the window that are due, and executes the packets behind them. Returns the
+    /// Places blocks of the window that are due, and executes the packets after them. Returns the
     /// time of the next blocks.
     #[cold]
     pub(super) fn go_on(&mut self, receiver: &mut Receiver) -> Option<Nanos> {
@@ -124,7 +124,7 @@ impl<H: Host> Half<'_, H> {
             .map_err(|at| side.refusal(&there.turn, at))
     }
 
-    /// Executes the packet that has closed the window, unless it is refused, and those behind it.
+    /// Executes the packet that has closed the window, unless it is refused, and those after it.
     fn finish(&mut self, receiver: &mut Receiver, refused: Option<Refusal>) {
         let Some(mut window) = receiver.window.take() else { return };
         let Some(Closing { arrival, frame, behind, .. }) = window.closing.take() else { return };

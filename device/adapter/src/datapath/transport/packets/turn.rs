@@ -364,7 +364,7 @@ fn answers<H: Host>(
     let Receiver { engine: Engine::Reliable(engine), way, outbox, counted, .. } = receiver else {
         return Leaves::None;
     };
-    // A NAK with which the connection has failed is sent behind the answers before it.
+    // A NAK with which the connection has failed is sent after the answers before it.
     if qp.state() == State::Err && !engine.has_failed() {
         if qp.has_given_up() {
             engine.give_up();

@@ -19,7 +19,7 @@ use crate::requests::wqe::{Segmentation, SendWqe};
 pub(super) const PORTION: usize = 16;
 
 /// Appends frames of a work request to `frames`: all of them, or those of a portion of a SEGMENT
-/// behind the first `done` bytes of its data. Returns how many bytes of the data are done then, if
+/// after the first `done` bytes of its data. Returns how many bytes of the data are done then, if
 /// there are more. `joins` is true if segments may stay joined.
 ///
 /// # Errors

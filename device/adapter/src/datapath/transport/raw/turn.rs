@@ -101,7 +101,7 @@ impl<H: Host> Executor<H> for RawTurn<'_, '_, H> {
 }
 
 impl<H: Host> RawTurn<'_, '_, H> {
-    /// Sends frames of an entry: those behind the first `done` bytes of its data.
+    /// Sends frames of an entry: those after the first `done` bytes of its data.
     fn send(&mut self, send: &SendWqe, raw: &[u8], done: u64) -> Sent {
         let here = self.here;
         if !here.core.carries() {

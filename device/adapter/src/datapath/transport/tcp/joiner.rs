@@ -97,7 +97,7 @@ impl Joiner {
     }
 
     /// Returns the frame of all segments, if there are any. The first one gets the identification
-    /// behind `id`, which is counted up.
+    /// after `id`, which is counted up.
     pub(super) fn finish(&mut self, path: &Path, id: &mut u16) -> Option<Frame> {
         let first = self.first.take()?;
         let (count, len) = (std::mem::take(&mut self.count), std::mem::take(&mut self.len));

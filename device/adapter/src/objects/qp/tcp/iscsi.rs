@@ -34,7 +34,7 @@ pub struct Terms {
 /// The data of a PDU that leaves. It is read from the guest's memory whenever TCP sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// Bytes of an outstanding work request, which begin behind its header.
+    /// Bytes of an outstanding work request, which begin after its header.
     Request {
         /// The index of the work request.
         index: u32,
@@ -62,7 +62,7 @@ pub struct Pdu {
     pub data: Data,
     /// The number of bytes of its data.
     pub length: u32,
-    /// Padding and digest behind the data.
+    /// Padding and digest after the data.
     pub tail: ArrayVec<u8, { 3 + DIGEST_LEN }>,
 }
 
@@ -130,7 +130,7 @@ impl Outgoing {
         self.pdus.push_back(Pdu { start, ..pdu });
     }
 
-    /// Returns the position behind the bytes of all PDUs.
+    /// Returns the position after the bytes of all PDUs.
     #[must_use]
     pub const fn end(&self) -> StreamPos {
         self.end
@@ -221,7 +221,7 @@ pub struct Session {
     pub outgoing: Outgoing,
     /// The position of the first byte that the target has not acknowledged.
     pub una: StreamPos,
-    /// The position behind the last byte that was sent.
+    /// The position after the last byte that was sent.
     pub sent: StreamPos,
     /// R2Ts that are not answered completely.
     solicited: VecDeque<Solicited>,

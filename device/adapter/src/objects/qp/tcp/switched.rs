@@ -12,7 +12,7 @@ pub struct Switched {
     /// Number of them that were delivered.
     done: usize,
     share: Share,
-    /// True if the peer has closed its direction behind them.
+    /// True if the peer has closed its direction after them.
     finished: bool,
 }
 

@@ -194,7 +194,7 @@ fn a_rule_for_another_function_or_opcode_does_nothing() {
     }
 }
 
-/// What a rule has decided for a request does not concern the requests behind a reset of the QP.
+/// What a rule has decided for a request does not concern the requests after a reset of the QP.
 #[test]
 fn a_reset_ends_what_rules_have_decided() {
     for mut p in pairs(|_| {}) {

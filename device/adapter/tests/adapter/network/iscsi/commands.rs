@@ -239,7 +239,7 @@ fn a_buffer_may_be_a_list_of_pages() {
         let heard = rig.heard();
         assert!(heard.data == data[90..3090]);
     }
-    // A byte behind the first page, too many pages, an address inside a page, a list that is not
+    // A byte after the first page, too many pages, an address inside a page, a list that is not
     // there.
     for (offset, len, first) in [(4096, 8, 0), (1, 2 << 20, 0), (0, 8, 8), (0, 8, NO_LIST)] {
         let mut rig = Rig::new(8, Faults::default(), false);

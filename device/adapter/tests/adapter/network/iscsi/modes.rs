@@ -76,7 +76,7 @@ fn parameters_are_checked() {
     );
 }
 
-/// The mode belongs to the connection that follows: not to one that exists, and not to one behind a
+/// The mode belongs to the connection that follows: not to one that exists, and not to one after a
 /// reset.
 #[test]
 fn the_mode_is_set_before_the_connection() {

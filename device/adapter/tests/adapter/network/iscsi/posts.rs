@@ -111,7 +111,7 @@ fn too_many_commands() {
     assert_eq!((status(&cqe), cqe.vendor_err.get()), (Status::MwBindErr, Denied::Full as u32));
 }
 
-/// With the flag REACTIVE, a refused command stops the send queue alone: PDUs of the target and
+/// With the flag REACTIVE, a refused command stops only the send queue: PDUs of the target and
 /// answers to its R2Ts go on, and later commands follow when the queue is started again.
 ///
 /// Shows: iscsi

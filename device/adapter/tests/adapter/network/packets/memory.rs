@@ -108,7 +108,7 @@ fn early_packets_are_counted_and_their_memory_is_given_back() {
     assert_eq!(free(&cable.gb), all);
 }
 
-/// The responder drops packets behind a packet that has found no receive.
+/// The responder drops packets after a packet that has found no receive.
 #[test]
 fn packets_behind_one_without_a_receive_take_no_memory() {
     let cable = Cable::new(43, Faults::default());

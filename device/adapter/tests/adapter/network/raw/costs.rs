@@ -55,7 +55,7 @@ fn fill(p: &mut Pair) {
     assert!((3..8).contains(&sent), "{sent} SEGMENTs were sent");
 }
 
-/// Returns QPs beside A's.
+/// Returns QPs next to A's.
 fn many(p: &Pair) -> Vec<Endpoint> {
     let qps = (0..40).map(|_| p.a.beside(|params| params.qp_type = setup().kind as u8));
     qps.inspect(Endpoint::ready_for_frames).collect()
@@ -142,7 +142,7 @@ fn slow_receivers(p: &Pair) -> Vec<Endpoint> {
 /// after its slice.
 #[test]
 fn a_long_segment_is_sent_in_portions() {
-    /// Frames in the slice, and a portion behind it.
+    /// Frames in the slice, and a portion after it.
     const MOST: u64 = 100;
     let mut p = Pair::raw();
     let _sniffers = slow_receivers(&p);

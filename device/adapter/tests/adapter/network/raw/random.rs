@@ -20,7 +20,7 @@ use super::{expect, received};
 use crate::bus::Endpoint;
 use crate::world::Pair;
 
-/// Returns a work request: mostly a SEND or a SEGMENT, with any bytes behind its header.
+/// Returns a work request: mostly a SEND or a SEGMENT, with any bytes after its header.
 fn wqe() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![Just(Opcode::Send as u8), Just(Opcode::Segment as u8), any::<u8>()];
     (opcode, 0..32u8, 0..40u16, prop::collection::vec(any::<u8>(), 512)).prop_map(

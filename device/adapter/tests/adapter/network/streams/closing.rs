@@ -103,7 +103,7 @@ fn an_abortive_close_resets_the_connection() {
     assert_eq!(events(&b), ConnectionEvents::ABORTIVE_DISCONNECT);
 }
 
-/// The FIN behind a Terminate is told, although the connection is over already.
+/// The FIN after a Terminate is told, although the connection is over already.
 #[test]
 fn a_fin_is_told_in_every_state() {
     let cable = Cable::new(4, Faults::default());

@@ -72,7 +72,7 @@ pub(super) fn there(end: &Endpoint, at: u64, len: usize) -> usize {
     end.bytes(at, len).iter().filter(|byte| **byte == 7).count()
 }
 
-/// Shows: iwarp: bytes behind a gap are placed at once, and messages complete in order
+/// Shows: iwarp: bytes after a gap are placed at once, and messages complete in order
 #[test]
 fn bytes_behind_a_gap_are_in_memory_at_once() {
     const LEN: usize = 14_000;

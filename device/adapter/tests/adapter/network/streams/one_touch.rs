@@ -163,7 +163,7 @@ impl<'a> Crafted<'a> {
         this
     }
 
-    /// Sends a segment of the stream that begins `ahead` bytes behind the bytes in order.
+    /// Sends a segment of the stream that begins `ahead` bytes after the bytes in order.
     fn send(&self, ahead: usize, bytes: &[u8]) {
         let macs = [self.cable.ga.mac(), self.cable.gb.mac()];
         let [a, b] =

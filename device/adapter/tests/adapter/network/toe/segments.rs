@@ -106,7 +106,7 @@ fn segments_of_jumbo_frames_are_received() {
     assert_eq!(cable.gb.stats().rx_roce_discards.get(), 0);
 }
 
-/// Each end reports what has arrived behind a gap, and sends only what is missing again, without
+/// Each end reports what has arrived after a gap, and sends only what is missing again, without
 /// the wait of a time-out.
 #[test]
 fn both_ends_acknowledge_selectively() {

@@ -171,7 +171,7 @@ fn a_malformed_takeover_changes_nothing() {
     rc.guest.take_through(rc.qpn, attributes(cable.ga.mac(), 0), &TO_RTS[..1]);
     let refused = rc.guest.open_toe(rc.qpn, &good, &[]).expect_err("it has messages");
     assert_eq!(refused, Refused(admin::Status::BadParam, 0));
-    // Nor are there messages behind the end.
+    // Nor are there messages after the end.
     let mut closed = stream::connection(0, [cable.gb.mac(), cable.ga.mac()], stream::MSS);
     closed.flags |= ConnectionFlags::PEER_CLOSED.bits();
     let refused = rc.guest.open_connection(rc.qpn, &closed).expect_err("it is closed");

@@ -1,4 +1,4 @@
-//! QPs beside one that waits, and other types of QPs.
+//! QPs next to one that waits, and other types of QPs.
 //!
 //! Shows: completions: what goes on next to a queue pair that waits for room in a full CQ, and what
 //! its peer sees

@@ -11,7 +11,7 @@ use crate::net::line::Log;
 use crate::net::status::Reason;
 use crate::net::uplinks::offload::{HEADER, Incomplete, Offload, VlanTag, complete, insert_tag};
 
-/// Completes the bytes behind an offload header as the header demands, and appends the resulting
+/// Completes the bytes after an offload header as the header demands, and appends the resulting
 /// frames.
 pub fn take(received: &[u8], tag: Option<VlanTag>, frames: &mut Vec<Frame>, log: &Log<'_>) {
     let Some((header, bytes)) = received.split_first_chunk::<HEADER>() else { return };
@@ -27,7 +27,7 @@ pub fn take(received: &[u8], tag: Option<VlanTag>, frames: &mut Vec<Frame>, log:
 }
 
 /// Does the same as [`take`] for the first `len` bytes of a buffer, which has one free byte or more
-/// behind them, but leaves segments of TCP joined. A long frame takes the buffer.
+/// after them, but leaves segments of TCP joined. A long frame takes the buffer.
 pub fn take_joined(buffer: &mut Buffer, len: usize, frames: &mut Vec<Frame>, log: &Log<'_>) {
     let Some(received) = buffer.bytes_mut().get_mut(..len) else { return };
     let Some(joint) = join(received) else { return take(received, None, frames, log) };
@@ -41,7 +41,7 @@ pub fn take_joined(buffer: &mut Buffer, len: usize, frames: &mut Vec<Frame>, log
     push(frame, frames, log);
 }
 
-/// Prepares a frame of joined segments behind its header, as one that an adapter has sent. Returns
+/// Prepares a frame of joined segments after its header, as one that an adapter has sent. Returns
 /// none if it is another frame, or one that does not stay joined.
 fn join(received: &mut [u8]) -> Option<Joint> {
     let (header, frame) = received.split_first_chunk_mut::<HEADER>()?;

@@ -56,7 +56,7 @@ fn first_joined(queue: &SendQueue) -> Option<(&Frame, Joint)> {
 
 impl<'a> Joined<'a> {
     /// Returns the first frame of a queue, which may be a joined one that [`cut_first`] has left as
-    /// it is. If `join` is true, joins those frames behind it to it that the kernel can recover by
+    /// it is. If `join` is true, joins those frames after it to it that the kernel can recover by
     /// cutting. Returns none if no frame waits, or if the line cannot pass it.
     #[must_use]
     pub fn next(queue: &'a SendQueue, join: bool) -> Option<Self> {

@@ -55,7 +55,7 @@ impl Greeting {
         self.received == HELLO.len()
     }
 
-    /// Takes the rest of the greeting from `bytes`. Returns the bytes behind it.
+    /// Takes the rest of the greeting from `bytes`. Returns the bytes after it.
     fn take<'a>(&mut self, bytes: &'a [u8]) -> io::Result<&'a [u8]> {
         let missing = HELLO.get(self.received..).unwrap_or_default();
         let (first, rest) = bytes.split_at(missing.len().min(bytes.len()));

@@ -1,7 +1,7 @@
 //! The ring by which frames pass in one direction of a trunk, and the argument that no wake-up is
 //! lost.
 //!
-//! Positions count bytes from the start on, and never wrap in practice. Each frame is behind its
+//! Positions count bytes from the start on, and never wrap in practice. Each frame is after its
 //! length, a 64-bit number, and both begin at a multiple of eight. The sender writes frames, and
 //! then [`Word::Head`]. The receiver copies them out, and then writes [`Word::Tail`].
 //!
@@ -36,7 +36,7 @@ pub enum Lie {
         /// The position after it.
         to: u64,
     },
-    /// A frame ends behind the last one.
+    /// A frame ends after the last one.
     #[error("the peer has announced a frame of {0} bytes, but has sent fewer bytes")]
     Length(u64),
     /// The memory has disappeared.

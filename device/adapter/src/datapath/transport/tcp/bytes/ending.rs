@@ -29,7 +29,7 @@ where
         self.qp.fail();
     }
 
-    /// Closes the local direction behind the last byte of all sends that were posted. Sends that
+    /// Closes the local direction after the last byte of all sends that were posted. Sends that
     /// are posted later are flushed at the end.
     pub(super) fn close(&mut self) {
         if self.has_more_requests() || !self.stop() {

@@ -163,7 +163,7 @@ impl<H: Host> Inbox<'_, '_, H> {
     }
 
     /// Completes the receive in progress with the bytes that it has, if the program has asked for
-    /// them. Bytes that were placed behind a gap would be at wrong places in the receives that
+    /// them. Bytes that were placed after a gap would be at wrong places in the receives that
     /// follow, so while there are some, the request waits until they are in order.
     pub(super) fn release(&mut self, tcp: &Connection) {
         let word = self.there.turn.host().bar_load32(self.there.qp.doorbell.mark(RELEASE_WORD));

@@ -85,7 +85,7 @@ impl<H: Host> Mode<H> for ToeTurn<'_, H, Plain<H>> {
     }
 }
 
-/// Notes the position behind a segment with PSH, if receives complete there.
+/// Notes the position after a segment with PSH, if receives complete there.
 pub(in crate::datapath::transport::tcp) fn note_push(
     tcp: &Connection,
     receives: &mut Receives,

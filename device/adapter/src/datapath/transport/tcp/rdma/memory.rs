@@ -83,7 +83,7 @@ impl<H: Host> Reach<'_, H> {
         })
     }
 
-    /// Returns a message with `len` bytes behind the first `from` bytes.
+    /// Returns a message with `len` bytes after the first `from` bytes.
     fn message(&self, operation: inbound::Operation, from: u64, len: u64) -> inbound::Inbound {
         inbound::Inbound {
             operation,
@@ -155,7 +155,7 @@ impl<H: Host> Reach<'_, H> {
         }
     }
 
-    /// Returns the position behind a segment, for entries of the table.
+    /// Returns the position after a segment, for entries of the table.
     fn position(&self, end: StreamPos) -> Position {
         Position { stream: self.stream(), at: end.0 }
     }
@@ -205,7 +205,7 @@ impl<H: Host> Reach<'_, H> {
                 return ended;
             }
             let mut side = SgList::default();
-            // A SEND has had its receive since its first segment. With no bytes behind that, this
+            // A SEND has had its receive since its first segment. With no bytes after that, this
             // call looks it up and takes none.
             let again = inbound::Inbound { from: message.length, ..message };
             if message.imm.is_none() {
@@ -222,7 +222,7 @@ impl<H: Host> Reach<'_, H> {
         outcome::received_after_readers(core, qp, responder, slice, &message, ended)
     }
 
-    /// Places octets of a WRITE or of a SEND behind a gap in the stream. Returns whether it did.
+    /// Places octets of a WRITE or of a SEND after a gap in the stream. Returns whether it did.
     fn try_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
         let there = There::new(self.core, self.qp, self.slice);
         // Octets in front of the last segment may have to wait, and it with them.

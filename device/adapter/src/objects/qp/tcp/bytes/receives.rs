@@ -154,7 +154,7 @@ impl Receives {
         self.marks.is_none()
     }
 
-    /// Returns the position of TCP at which the receive in progress begins, if it began behind the
+    /// Returns the position of TCP at which the receive in progress begins, if it began after the
     /// bytes of the guest's kernel.
     #[must_use]
     pub fn start(&self) -> Option<StreamPos> {
@@ -168,7 +168,7 @@ impl Receives {
         mark.map_or(u64::MAX, |mark| mark.saturating_sub(self.put))
     }
 
-    /// Records the position of TCP behind a segment with PSH. It may be any number that a peer has
+    /// Records the position of TCP after a segment with PSH. It may be any number that a peer has
     /// chosen. With many of them, only later ones are kept: a receive then completes later, with
     /// more bytes.
     pub fn mark(&mut self, at: StreamPos) {

@@ -12,7 +12,7 @@ use crate::objects::qp::outstanding::OUTSTANDING;
 #[derive(Debug, Default)]
 pub struct Sends {
     sends: VecDeque<Send>,
-    /// The position behind the bytes of all sends.
+    /// The position after the bytes of all sends.
     end: StreamPos,
     /// Decides which of them are complete.
     tracker: Tracker,
@@ -64,7 +64,7 @@ impl Sends {
         SendState { unacknowledged: una, queued: self.end.since(una) }
     }
 
-    /// Returns the position behind the bytes of all sends.
+    /// Returns the position after the bytes of all sends.
     #[must_use]
     pub const fn end(&self) -> StreamPos {
         self.end
