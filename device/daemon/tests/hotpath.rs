@@ -139,7 +139,11 @@ fn the_kernel_is_not_called() {
     ];
     let worker = tracer::thread_named(daemon.pid(), "worker-0");
     let calls = tracer::system_calls(worker, || (0..ROUNDS / 10).for_each(|_| traffic.round()));
-    let others: BTreeSet<_> = calls.iter().filter(|call| !resting.contains(call)).collect();
+    // If functions exchange packets, a worker's last look before its sleep may pass a frame on,
+    // which wakes the same worker by a write.
+    let packets = std::env::var("VRNIC_FABRIC").is_ok_and(|fabric| fabric == "wire");
+    let expected = |call: &i64| resting.contains(call) || packets && *call == libc::SYS_write;
+    let others: BTreeSet<_> = calls.iter().filter(|call| !expected(call)).collect();
     assert!(others.is_empty(), "system calls: {others:?}");
     // This checks that the tracer sees system calls: when it reports an event, the worker signals
     // an eventfd.

@@ -286,12 +286,14 @@ impl Busy {
 
 /// Two functions always have work for one worker. How much each gets follows from its share, which
 /// changes at run time. The bounds are wide, because a loaded machine stops the worker at times.
-/// The function whose turn it is then pays for the pause.
+/// The function whose turn it is then pays for the pause. Messages are copied: with packets, each
+/// message costs the function that receives it as much as the one that sends it, so that neither
+/// can be faster than the other.
 ///
 /// Shows: resources: shares of functions in the time of a worker
 #[test]
 fn functions_share_a_worker_by_their_weights_and_floors() {
-    let mut changed = Changed::start_with(2, &[("--workers", "1")]);
+    let mut changed = Changed::start_with(2, &[("--workers", "1"), ("--fabric", "copy")]);
     let guests = [0, 1].map(|number| changed.daemon.ready_guest(number));
     let mut functions = [Busy::new(&guests[0], &guests[1]), Busy::new(&guests[1], &guests[0])];
     for (share, parts) in
