@@ -4,24 +4,20 @@
 //! | --- | --- |
 //! | [`cli`], [`config`] | the command line, the file, and the resulting settings |
 //! | [`daemon`] | start and end of everything, and periodic work |
-//! | [`reconfig`] | changes to a running daemon |
 //! | [`hosted`] | the adapters of this process, and their PCI interface for the VMM |
 //! | [`host`] | the environment of an adapter model: vectors, control thread, containment of panics |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
-//! | [`faults`], [`capture`] | faults and captures of the adapters' packets |
+//! | [`faults`] | faults of the adapters' packets |
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`net`] | Ethernet ports and the switch |
-//! | [`monitor`] | metrics and views over HTTP |
 //! | [`resources`] | the resources that each function may use |
-//! | [`socket`] | listening socket files, and their permissions |
 //! | [`os`] | scheduling of threads, memory of the process, log lines for the journal of systemd |
 //! | [`worker`] | the threads that run the adapters |
 //!
 //! `unsafe` is confined to [`host::irq::eventfd`], [`memory`], [`net::uplinks::interface`] and
 //! [`os::sys`].
 
-pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod daemon;
@@ -29,12 +25,9 @@ pub mod faults;
 pub mod host;
 pub mod hosted;
 pub mod memory;
-pub mod monitor;
 pub mod net;
 pub mod os;
 pub mod pci;
-pub mod reconfig;
 pub mod resources;
-pub mod socket;
 pub mod vfio;
 pub mod worker;

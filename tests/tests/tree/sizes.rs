@@ -38,7 +38,7 @@ const FULL_FOLDERS: &[(&str, usize)] = &[];
 const SAME_NAMES: &[(&str, usize)] = &[
     ("abi", 7),
     ("device/adapter", 11),
-    ("device/daemon", 8),
+    ("device/daemon", 7),
     ("device/dev/testdriver", 3),
     ("device/iwarp", 1),
     ("device/roce", 2),

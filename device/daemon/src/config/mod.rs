@@ -34,8 +34,8 @@ pub use self::settings::Settings;
 pub(crate) use self::settings::changed_at_restart;
 use crate::memory::rules::MapRules;
 use crate::resources::table::ResourceTable;
-use crate::socket::access::Access;
 use crate::worker::idle::IdleConfig;
+use vrnic_control::socket::access::Access;
 
 /// Maximum number of functions of a daemon.
 pub const FUNCTIONS_MAX: usize = 256;

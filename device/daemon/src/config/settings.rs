@@ -11,7 +11,7 @@ use super::Config;
 use super::error::ConfigError;
 use super::ethernet::{Fabric, MpaCrc};
 use super::limit::{limits_of_file, physical_of_file};
-use crate::socket::access::{SocketGroup, SocketMode};
+use vrnic_control::socket::access::{SocketGroup, SocketMode};
 
 /// Declares the settings. The documentation of a row is the help of the option, and the row's name
 /// is the key in the file and the name of the option, unless attributes rename it. `at restart`

@@ -9,7 +9,7 @@ use vrnic_control_api::vlans::VlanSetting;
 
 use super::*;
 use crate::cli::Args;
-use crate::socket::access::{SocketGroup, SocketMode};
+use vrnic_control::socket::access::{SocketGroup, SocketMode};
 
 fn config(args: &[&str]) -> Result<Config, ConfigError> {
     let args = Args::try_parse_from([&["vrnicd"], args].concat()).expect("arguments");

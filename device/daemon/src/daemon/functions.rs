@@ -20,12 +20,12 @@ use crate::hosted::roster::Roster;
 use crate::memory::rules::MapRules;
 use crate::net::handle::SwitchHandle;
 use crate::resources::table::ResourceTable;
-use crate::socket::SocketFile;
-use crate::socket::access::Access;
 use crate::vfio::busy_socket::BusySocket;
 use crate::vfio::server::ServerThread;
 use crate::worker::engine::Engine;
 use crate::worker::engines::Engines;
+use vrnic_control::socket::SocketFile;
+use vrnic_control::socket::access::Access;
 
 /// A function of the running daemon.
 pub(super) struct Function {

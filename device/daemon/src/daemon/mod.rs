@@ -9,7 +9,7 @@
 //! | [`ports`] | the switch's ports as the settings describe them |
 //! | [`running`] | what can be changed while the daemon runs |
 //! | [`reload`] | what a new version of the settings changes |
-//! | [`timeline`] | the trace of a queue pair |
+//! | [`shown`] | what the monitor shows |
 //! | [`traffic`] | the adapters' packets on their way to faults and captures |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`watchdog`] | the progress of the threads, for systemd |
@@ -22,7 +22,7 @@ pub mod housekeeping;
 mod ports;
 mod reload;
 mod running;
-mod timeline;
+mod shown;
 pub mod traffic;
 pub mod watchdog;
 
@@ -33,11 +33,14 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Uplink;
+use vrnic_control::monitor::Monitor;
+use vrnic_control::reconfig::Reconfig;
 use vrnic_packet::Mtu;
 
 use self::functions::Maker;
 use self::housekeeping::Housekeeping;
 use self::running::Running;
+use self::shown::Shown;
 use self::traffic::Traffic;
 use self::watchdog::{Member, Watchdog};
 use crate::config::ethernet::Ethernet;
@@ -45,9 +48,8 @@ use crate::config::{self, Config};
 use crate::faults::Faults;
 use crate::host::vfio_host::VfioHost;
 use crate::hosted::roster::Roster;
-use crate::monitor::{Monitor, Watched};
+use crate::memory::stall::Watched;
 use crate::net::thread::SwitchThread;
-use crate::reconfig::Reconfig;
 use crate::worker::engines::Engines;
 use crate::worker::pool::{Pool, WorkerSetup};
 use crate::worker::pulse::Pinged;
@@ -103,17 +105,17 @@ impl Daemon {
             faults: Arc::clone(&faults),
         };
         let (adapters, ports) = (Arc::clone(&roster), switch.handle().clone());
-        let watched = Watched { adapters, resources, switch: ports, faults: Arc::clone(&faults) };
+        let shown = Shown { adapters, resources, switch: ports, faults: Arc::clone(&faults) };
         let running = Running::start(maker, &config.ethernet, faults)?;
         let running = Arc::new(running);
         let monitor = config.monitor.as_ref();
-        let monitor = monitor.map(|at| Monitor::start(at, &config.access, watched)).transpose();
+        let monitor = monitor.map(|at| Monitor::start(at, &config.access, shown)).transpose();
         let monitor = monitor.context("cannot start the monitor")?;
         let housekeeping = Housekeeping::start(Arc::clone(&roster), busy_sockets);
         let housekeeping = housekeeping.context("cannot start the housekeeping thread")?;
         let reconfig = config.control.as_ref().map(|path| {
             let running = Arc::clone(&running);
-            Reconfig::start(path, Box::new(move |request| running.handle(request)))
+            Reconfig::start(path, Watched::begin, Box::new(move |request| running.handle(request)))
         });
         let reconfig = reconfig.transpose().context("cannot open the control socket")?;
         let members = members(&workers, &switch, &housekeeping);

@@ -14,8 +14,8 @@ use crate::net::port::setup::PortSetup;
 use crate::net::uplinks::packet::Packet;
 use crate::net::uplinks::tap::Tap;
 use crate::net::uplinks::trunk::{End, Trunk};
-use crate::socket::SocketFile;
-use crate::socket::access::Access;
+use vrnic_control::socket::SocketFile;
+use vrnic_control::socket::access::Access;
 
 /// Returns the port of a function.
 pub(super) fn function(

@@ -4,18 +4,21 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
+use vrnic_control::capture::recorder::Recorder;
+use vrnic_control::reconfig::Answer;
+use vrnic_control::timeline;
 use vrnic_control_api::request::{Place, Reply, Request};
 use vrnic_control_api::share::{Claim, shares};
+use vrnic_control_api::trace::TraceCommand;
 use vrnic_control_api::uplink::Way;
 use vrnic_control_api::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
 use vrnic_faults::Rule;
 
 use super::functions::{Function, Maker};
 use super::{ports, reload};
-use crate::capture::recorder::Recorder;
 use crate::config::ethernet::Ethernet;
 use crate::faults::Faults;
-use crate::reconfig::Answer;
+use crate::host::vfio_host::VfioHost;
 
 fn refused(error: anyhow::Error) -> Reply {
     Reply::Refused(format!("{error:#}"))
@@ -28,7 +31,7 @@ pub(super) struct Running {
     /// Held during a change: by the thread of the control socket, or by a reload.
     pub(super) changing: Mutex<()>,
     faults: Arc<Faults>,
-    recorder: Arc<Recorder>,
+    recorder: Arc<Recorder<VfioHost>>,
 }
 
 /// The present objects.
@@ -168,6 +171,19 @@ impl Running {
             Request::ShareFunction { name, claim } => self.share(&name, claim),
         };
         done.map_or_else(refused, |()| Reply::Done)
+    }
+
+    /// Executes a command for the trace of a function. Without a name it is the only function.
+    fn trace(&self, function: Option<&str>, command: &TraceCommand) -> anyhow::Result<Reply> {
+        let state = self.state.lock();
+        let mut named =
+            state.functions.iter().filter(|it| function.is_none_or(|name| it.name() == name));
+        let found = named.next().with_context(|| match function {
+            Some(name) => format!("there is no function '{name}'"),
+            None => "there is no function".to_owned(),
+        })?;
+        anyhow::ensure!(named.next().is_none(), "there are several functions: use --function");
+        timeline::execute(found.hosted().adapter(), command)
     }
 
     /// Adds a rule for faults. Returns its number.

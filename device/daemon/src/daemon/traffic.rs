@@ -5,11 +5,11 @@ use std::sync::Arc;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
 
-use crate::capture::Captures;
 use crate::faults::Faults;
 use crate::net::frame as net;
 use crate::net::port::record;
 use crate::net::uplinks::segments::cut::each_of;
+use vrnic_control::capture::Captures;
 
 /// The observer of the adapters' traffic. Captures get frames when they leave, before faults apply,
 /// and when they arrive.

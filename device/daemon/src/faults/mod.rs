@@ -2,7 +2,6 @@
 //! and lets adapters do what other rules demand by time.
 
 mod ticker;
-mod view;
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -14,6 +13,7 @@ use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::host::Clock;
 use vrnic_adapter::watch::Sender;
+use vrnic_control::fault_view;
 use vrnic_control_api::faults::FaultsView;
 use vrnic_faults::{Action, Observer, Rule, RuleId, Site};
 use vrnic_packet::Nanos;
@@ -113,7 +113,7 @@ impl Faults {
     /// Returns the rules with their counters.
     #[must_use]
     pub fn view(&self) -> FaultsView {
-        view::view(&self.gate)
+        fault_view::view(&self.gate)
     }
 }
 

@@ -15,10 +15,10 @@ use super::outbox::Outbox;
 use super::port::setup::PortSetup;
 use super::status::PortStatus;
 use super::table::PortId;
-use crate::capture::Captures;
 use crate::worker::attendance::Attendance;
 use crate::worker::event::Event;
 use crate::worker::pulse::{Pinged, Pulse};
+use vrnic_control::capture::Captures;
 
 /// A change that the switch's thread makes, and the channel for its result.
 pub(super) enum Command {

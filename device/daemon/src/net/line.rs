@@ -9,8 +9,8 @@ use super::frame::Frame;
 use super::queue::SendQueue;
 use super::status::{PortStatus, Reason};
 use super::turn::Turn;
-use crate::socket::access::Peer;
 use crate::worker::pool::now;
+use vrnic_control::socket::access::Peer;
 
 /// The changes that a call has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use super::line::{Change, Line, Log};
 use super::queue::SendQueue;
 use super::status::Reason;
 use super::turn::Turn;
-use crate::socket::access::Peer;
-use crate::socket::{SocketFile, accept};
+use vrnic_control::socket::access::Peer;
+use vrnic_control::socket::{SocketFile, accept};
 
 /// Number of bytes that are read by one system call. They may be 455 frames of the shortest length.
 const READ: usize = 8 << 10;

@@ -29,7 +29,7 @@ use super::storm::Storm;
 use super::turn::Turn;
 use super::uplinks::segments::cut::each_of;
 use super::vlan;
-use crate::capture::Captures;
+use vrnic_control::capture::Captures;
 
 #[cfg(test)]
 pub(crate) mod fake_sink;

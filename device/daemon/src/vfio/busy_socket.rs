@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::socket::{SocketFile, accept};
+use vrnic_control::socket::{SocketFile, accept};
 
 /// Number of checks for which a waiting client is kept before it is turned away.
 const MAX_CHECKS: u32 = 10;

@@ -20,9 +20,9 @@ use super::device::Device;
 use super::session::Session;
 use super::stream::{End, Stream};
 use crate::memory::stall::Watched;
-use crate::socket::access::Peer;
-use crate::socket::{SocketFile, accept};
 use crate::worker::pool::now;
+use vrnic_control::socket::access::Peer;
+use vrnic_control::socket::{SocketFile, accept};
 
 /// Time limit for a client's VERSION. A silent client delays others for this time.
 const GREETING: Duration = Duration::from_secs(3);

@@ -5,7 +5,7 @@
 //! | [`engine`], [`engines`] | what a worker polls, and the list of these objects |
 //! | [`idle`] | the choice between spinning, napping and sleeping |
 //! | [`sleep`] | the order of steps before a worker sleeps |
-//! | [`waker`], [`event`] | wake-ups |
+//! | [`waker`] | wake-ups |
 //! | `sync` | the atomics that the models replace |
 //! | [`attendance`] | the choice of the thread that runs the switch |
 //! | [`pool`] | the worker threads |
@@ -15,7 +15,6 @@
 pub mod attendance;
 pub mod engine;
 pub mod engines;
-pub mod event;
 pub mod idle;
 pub mod pool;
 pub mod pulse;
@@ -23,3 +22,5 @@ pub mod sleep;
 mod sync;
 pub mod turns;
 pub mod waker;
+
+pub use vrnic_control::event;

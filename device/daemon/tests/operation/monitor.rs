@@ -166,6 +166,24 @@ fn endless_headers_are_refused() {
     daemon.check();
 }
 
+#[test]
+fn what_is_not_there_is_refused() {
+    let (_folder, monitor, _daemon) = monitored(1);
+    let status = |method: &str, path: &str| {
+        let mut stream = UnixStream::connect(&monitor).expect("connect");
+        write!(stream, "{method} {path} HTTP/1.0\r\n\r\n").expect("request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer.split(' ').nth(1).expect("a status").to_owned()
+    };
+    for path in ["/ports", "/metrics", "/functions", "/resources"] {
+        assert_eq!(status("GET", path), "200", "{path}");
+    }
+    assert_eq!(status("GET", "/functions/none/qps"), "404");
+    assert_eq!(status("GET", "/"), "404");
+    assert_eq!(status("POST", "/metrics"), "405");
+}
+
 /// After a daemon had no descriptor for a client, it answers the next one.
 #[test]
 fn running_out_of_descriptors_is_survived() {

@@ -10,8 +10,8 @@ use std::path::Path;
 use super::*;
 use crate::net::framing::prefix;
 use crate::net::netdev::Netdev;
-use crate::socket::SocketFile;
-use crate::socket::access::Access;
+use vrnic_control::socket::SocketFile;
+use vrnic_control::socket::access::Access;
 
 /// Returns the bytes of a frame in the stream of a network card.
 fn streamed(to: MacAddr, from: MacAddr) -> Vec<u8> {

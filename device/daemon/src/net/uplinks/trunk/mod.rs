@@ -35,8 +35,8 @@ use crate::net::line::{Change, Line, Log};
 use crate::net::queue::SendQueue;
 use crate::net::status::Reason;
 use crate::net::turn::Turn;
-use crate::socket::access::Peer;
-use crate::socket::{SocketFile, accept, dial};
+use vrnic_control::socket::access::Peer;
+use vrnic_control::socket::{SocketFile, accept, dial};
 
 /// Bytes after which the peer is shown the frames that were written, or the room that is free, so
 /// that both sides work at the same time.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::host::Host;
 
 use super::Captures;
 use super::file::File;
 use super::queue::{Queue, Record};
-use crate::host::vfio_host::VfioHost;
 
 /// Maximum number of captures at a time.
 const CAPTURES: usize = 8;
@@ -23,15 +23,15 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The captures and their threads. All captures end on drop.
 #[derive(Debug)]
-pub struct Recorder {
-    shared: Arc<Shared>,
+pub struct Recorder<H: Host> {
+    shared: Arc<Shared<H>>,
     threads: Mutex<Vec<Thread>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Shared<H: Host> {
     captures: Arc<Captures>,
-    fabric: Weak<Fabric<VfioHost>>,
+    fabric: Weak<Fabric<H>>,
     /// Held while the list of captures changes.
     changes: Mutex<()>,
     stop: AtomicBool,
@@ -43,10 +43,10 @@ struct Thread {
     handle: JoinHandle<()>,
 }
 
-impl Recorder {
+impl<H: Host> Recorder<H> {
     /// Returns a recorder for the traffic of a fabric, and of the switch that uses `captures`.
     #[must_use]
-    pub fn new(fabric: &Arc<Fabric<VfioHost>>, captures: &Arc<Captures>) -> Self {
+    pub fn new(fabric: &Arc<Fabric<H>>, captures: &Arc<Captures>) -> Self {
         let (captures, fabric) = (Arc::clone(captures), Arc::downgrade(fabric));
         let (changes, stop) = (Mutex::default(), AtomicBool::new(false));
         let shared = Arc::new(Shared { captures, fabric, changes, stop });
@@ -88,7 +88,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl<H: Host> Drop for Recorder<H> {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for Thread { stream, handle } in self.threads.lock().drain(..) {
@@ -101,7 +101,7 @@ impl Drop for Recorder {
     }
 }
 
-impl Shared {
+impl<H: Host> Shared<H> {
     /// Changes the list of captures, and tells the adapters whether there are any.
     fn change(&self, change: impl FnOnce(&Captures)) {
         let _one_at_a_time = self.changes.lock();

@@ -17,7 +17,7 @@ use vrnic_adapter::log_ratelimit::Limiter;
 
 use super::Watched;
 use super::answer::answer;
-use crate::worker::pool::now;
+use crate::now;
 
 /// Maximum number of connected clients. More clients wait in the socket's queue.
 const CONNECTIONS: usize = 32;
@@ -65,7 +65,7 @@ impl Listener {
 }
 
 /// Serves clients until it is cancelled.
-pub(super) async fn serve(listener: Listener, watched: Watched) {
+pub(super) async fn serve(listener: Listener, watched: impl Watched) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let limiter = Limiter::default();
     loop {
@@ -87,7 +87,11 @@ pub(super) async fn serve(listener: Listener, watched: Watched) {
 }
 
 /// Serves one client until it disconnects, exceeds a limit or its time is over.
-async fn watcher(stream: Box<dyn Stream>, watched: Watched, _permit: Option<OwnedSemaphorePermit>) {
+async fn watcher(
+    stream: Box<dyn Stream>,
+    watched: impl Watched,
+    _permit: Option<OwnedSemaphorePermit>,
+) {
     let service = service_fn(|request| {
         let answer = answer(&watched, request.method(), request.uri());
         async move { Ok::<_, Infallible>(answer) }

@@ -11,24 +11,20 @@ use prometheus_client::registry::Registry;
 use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
 use vrnic_control_api::AdapterView;
 
+use super::Watched;
 use super::fault_metrics::Rules;
 use super::port_metrics::Ports;
 use super::resource_metrics::Rows;
-use super::{Watched, resource_view, view};
-use crate::memory::external::Counts;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Returns all metrics as text. The metrics of functions have the label `function`.
-pub(super) fn metrics(watched: &Watched) -> String {
-    let adapters = watched.adapters.all();
-    let views = adapters.iter().map(|hosted| view::of(hosted.adapter())).collect();
+pub(super) fn metrics<W: Watched>(watched: &W) -> String {
     let mut registry = Registry::with_prefix("vrnic");
-    registry.register_collector(Box::new(Views(views)));
-    let rows = resource_view::all(&watched.resources, &watched.adapters);
-    registry.register_collector(Box::new(Rows(rows)));
-    registry.register_collector(Box::new(Ports(watched.switch.ports())));
-    registry.register_collector(Box::new(Rules(watched.faults.view())));
+    registry.register_collector(Box::new(Views { all: watched.views(), counters: W::COUNTERS }));
+    registry.register_collector(Box::new(Rows(watched.resources())));
+    registry.register_collector(Box::new(Ports(watched.ports())));
+    registry.register_collector(Box::new(Rules(watched.faults())));
     let mut out = String::new();
     if let Err(error) = text::encode(&mut out, &registry) {
         tracing::error!(%error, "the metrics cannot be written");
@@ -39,8 +35,13 @@ pub(super) fn metrics(watched: &Watched) -> String {
 /// The name of a metric, its help text, and a function that returns its value.
 type Gauge = (&'static str, &'static str, fn(&AdapterView) -> i64);
 
+/// The views of all adapters.
 #[derive(Debug)]
-struct Views(Vec<AdapterView>);
+struct Views {
+    all: Vec<AdapterView>,
+    /// Counters of the hosts: names and help texts.
+    counters: &'static [(&'static str, &'static str)],
+}
 
 impl Collector for Views {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -52,7 +53,7 @@ impl Collector for Views {
         for (name, help, value) in gauges {
             self.family(&mut encoder, name, help, |view| Some(ConstGauge::new(value(view))))?;
         }
-        for kind in names(&self.0, |view| &view.objects) {
+        for kind in names(&self.all, |view| &view.objects) {
             let (name, help) =
                 (format!("objects_{kind}"), format!("Number of {kind} of the function"));
             self.family(&mut encoder, &name, &help, |view| {
@@ -60,7 +61,9 @@ impl Collector for Views {
                 Some(ConstGauge::new(*view.objects.get(kind)? as i64))
             })?;
         }
-        for (counter, help) in STAT_NAMES.into_iter().zip(STAT_HELP).chain(Counts::NAMES) {
+        for (counter, help) in
+            STAT_NAMES.into_iter().zip(STAT_HELP).chain(self.counters.iter().copied())
+        {
             self.family(&mut encoder, counter, help, |view| {
                 Some(ConstCounter::new(*view.counters.get(counter)?))
             })?;
@@ -78,7 +81,7 @@ impl Views {
         help: &str,
         value: impl Fn(&AdapterView) -> Option<M>,
     ) -> fmt::Result {
-        let metrics = self.0.iter().filter_map(|view| Some((view, value(view)?)));
+        let metrics = self.all.iter().filter_map(|view| Some((view, value(view)?)));
         let metrics: Vec<_> = metrics.collect();
         let Some((_, first)) = metrics.first() else { return Ok(()) };
         let mut family = encoder.encode_descriptor(name, help, None, first.metric_type())?;
@@ -114,7 +117,8 @@ mod tests {
             counters: [("tx_write_req".to_owned(), writes)].into(),
         };
         let mut registry = Registry::with_prefix("vrnic");
-        registry.register_collector(Box::new(Views(vec![view("a", true, 5), view("b", false, 6)])));
+        let all = vec![view("a", true, 5), view("b", false, 6)];
+        registry.register_collector(Box::new(Views { all, counters: &[] }));
         let mut out = String::new();
         text::encode(&mut out, &registry).expect("text");
         for line in [

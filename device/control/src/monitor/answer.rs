@@ -6,10 +6,11 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode, Uri};
 use serde::Serialize;
 use vrnic_abi::admin::fields::Record;
+use vrnic_adapter::adapter::Adapter;
+use vrnic_adapter::host::Host;
 use vrnic_adapter::inspect::Page;
 
-use super::{Watched, json, metrics, resource_view, view};
-use crate::hosted::adapter::Adapter;
+use super::{Watched, json, metrics};
 
 /// Maximum number of objects in an answer.
 const PAGE: usize = 1000;
@@ -17,7 +18,7 @@ const PAGE: usize = 1000;
 type Answer = Response<Full<Bytes>>;
 
 /// Returns the answer to a request.
-pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
+pub(super) fn answer(watched: &impl Watched, method: &Method, uri: &Uri) -> Answer {
     if *method != Method::GET {
         let mut answer = fault(StatusCode::METHOD_NOT_ALLOWED, "only GET requests are answered");
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
@@ -26,22 +27,18 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
     let parts: Vec<_> = uri.path().split('/').skip(1).collect();
     match parts.as_slice() {
         ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(watched)),
-        ["functions"] => {
-            let adapters = watched.adapters.all();
-            let views = adapters.iter().map(|hosted| view::of(hosted.adapter()));
-            json(&views.collect::<Vec<_>>())
-        }
-        ["resources"] => json(&resource_view::all(&watched.resources, &watched.adapters)),
-        ["ports"] => json(&watched.switch.ports()),
+        ["functions"] => json(&watched.views()),
+        ["resources"] => json(&watched.resources()),
+        ["ports"] => json(&watched.ports()),
         ["functions", name, kind] => {
-            let adapters = watched.adapters.all();
-            let named = adapters.iter().find(|hosted| hosted.adapter().name() == *name);
+            let adapters = watched.adapters();
+            let named = adapters.iter().find(|adapter| adapter.name() == *name);
             match (named, range(uri.query().unwrap_or_default())) {
                 (None, _) => {
                     fault(StatusCode::NOT_FOUND, &format!("there is no function '{name}'"))
                 }
                 (_, Err(wrong)) => fault(StatusCode::BAD_REQUEST, &wrong),
-                (Some(hosted), Ok((from, limit))) => objects(hosted.adapter(), kind, from, limit),
+                (Some(adapter), Ok((from, limit))) => objects(adapter, kind, from, limit),
             }
         }
         _ => fault(
@@ -52,7 +49,7 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
 }
 
 /// Returns at most `limit` objects of one kind, from the number `from` on.
-fn objects(adapter: &Adapter, kind: &str, from: u32, limit: usize) -> Answer {
+fn objects<H: Host>(adapter: &Adapter<H>, kind: &str, from: u32, limit: usize) -> Answer {
     match kind {
         "qps" => page(&adapter.qp_records(from, limit)),
         "cqs" => page(&adapter.cq_records(from, limit)),
@@ -115,16 +112,7 @@ fn text(kind: &'static str, body: String) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
-
-    use parking_lot::Mutex;
-    use vrnic_adapter::limits::Limits;
-
     use super::*;
-    use crate::faults::Faults;
-    use crate::net::thread::SwitchThread;
-    use crate::resources::table::ResourceTable;
 
     #[test]
     fn ranges_are_parsed() {
@@ -133,24 +121,5 @@ mod tests {
         for wrong in ["from", "from=x", "limit=0", "limit=1001", "form=1"] {
             assert!(range(wrong).expect_err(wrong).contains(wrong), "{wrong}");
         }
-    }
-
-    #[test]
-    fn what_is_not_there_is_refused() {
-        let switch = SwitchThread::start(Box::new(|_| ())).expect("a switch");
-        let faults = Arc::new(Faults::new(&Arc::default(), &Arc::default()));
-        let (adapters, switch) = (Arc::default(), switch.handle().clone());
-        let resources = ResourceTable::new(1, Limits::default(), BTreeMap::new());
-        let resources = Arc::new(Mutex::new(resources));
-        let watched = Watched { adapters, resources, switch, faults };
-        let status =
-            |method, uri| answer(&watched, &method, &Uri::from_static(uri)).status().as_u16();
-        assert_eq!(status(Method::GET, "/ports"), 200);
-        assert_eq!(status(Method::GET, "/metrics"), 200);
-        assert_eq!(status(Method::GET, "/functions"), 200);
-        assert_eq!(status(Method::GET, "/resources"), 200);
-        assert_eq!(status(Method::GET, "/functions/a/qps"), 404);
-        assert_eq!(status(Method::GET, "/"), 404);
-        assert_eq!(status(Method::POST, "/metrics"), 405);
     }
 }

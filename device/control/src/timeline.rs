@@ -1,38 +1,26 @@
 //! The timeline of a queue pair, for clients of the control socket.
 
+use std::sync::Arc;
+
 use anyhow::Context;
+use vrnic_adapter::adapter::Adapter;
+use vrnic_adapter::host::Host;
 use vrnic_adapter::objects::faults::trace::{Record, Records, Step};
 use vrnic_control_api::request::Reply;
 use vrnic_control_api::trace::{TraceCommand, TracePacket, TraceRecord, TraceStep, TraceView};
 use vrnic_faults::names::name_of;
 
-use super::functions::Function;
-use super::running::Running;
-
 /// The most records of a reply.
 const MAX_RECORDS: usize = 4096;
 
-impl Running {
-    /// Executes a command for the trace of a function. Without a name it is the only function.
-    pub(super) fn trace(
-        &self,
-        function: Option<&str>,
-        command: &TraceCommand,
-    ) -> anyhow::Result<Reply> {
-        let state = self.state.lock();
-        let mut named =
-            state.functions.iter().filter(|it| function.is_none_or(|name| it.name() == name));
-        let found = named.next().with_context(|| match function {
-            Some(name) => format!("there is no function '{name}'"),
-            None => "there is no function".to_owned(),
-        })?;
-        anyhow::ensure!(named.next().is_none(), "there are several functions: use --function");
-        execute(found, command)
-    }
-}
-
-fn execute(function: &Function, command: &TraceCommand) -> anyhow::Result<Reply> {
-    let adapter = function.hosted().adapter();
+/// Executes a command for the trace of an adapter.
+///
+/// # Errors
+/// Says why the queue pair cannot be traced, or that the trace has ended.
+pub fn execute<H: Host>(
+    adapter: &Arc<Adapter<H>>,
+    command: &TraceCommand,
+) -> anyhow::Result<Reply> {
     match *command {
         TraceCommand::Begin { qp } => adapter.begin_trace(qp)?,
         TraceCommand::Take => {

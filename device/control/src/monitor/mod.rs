@@ -10,7 +10,7 @@
 //! | [`answer`] | answers to requests |
 //! | [`json`] | objects as JSON |
 //! | [`view`] | adapters as clients see them |
-//! | [`resource_view`], [`resource_metrics`] | the table of resources as JSON, and in the format of Prometheus |
+//! | [`resource_metrics`] | the table of resources in the format of Prometheus |
 //! | [`metrics`] | the counters of adapters in the text format of Prometheus |
 //! | [`port_metrics`] | the counters of the switch's ports, in the same format |
 //! | [`fault_metrics`] | the counters of rules for faults, in the same format |
@@ -21,7 +21,6 @@ mod json;
 mod metrics;
 mod port_metrics;
 mod resource_metrics;
-mod resource_view;
 mod serve;
 mod view;
 
@@ -30,29 +29,48 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use vrnic_control_api::Address;
+use vrnic_adapter::adapter::Adapter;
+use vrnic_adapter::host::Host;
+use vrnic_control_api::faults::FaultsView;
+use vrnic_control_api::{AdapterView, Address, PortView, ResourceRow};
 
 use self::serve::Listener;
-use crate::faults::Faults;
-use crate::hosted::roster::Roster;
-use crate::net::handle::SwitchHandle;
-use crate::resources::table::ResourceTable;
 use crate::socket::SocketFile;
 use crate::socket::access::Access;
 
 /// The data that the monitor shows.
-#[derive(Clone, Debug)]
-pub struct Watched {
-    /// The adapters of the daemon.
-    pub adapters: Arc<Roster>,
-    /// The table of resources.
-    pub resources: Arc<Mutex<ResourceTable>>,
-    /// The Ethernet switch of the daemon.
-    pub switch: SwitchHandle,
-    /// The rules for faults.
-    pub faults: Arc<Faults>,
+pub trait Watched: Clone + Send + Sync + 'static {
+    /// The host of the adapters.
+    type Host: Host;
+
+    /// The names and the help texts of counters that [`Self::complete`] adds.
+    const COUNTERS: &'static [(&'static str, &'static str)] = &[];
+
+    /// Returns the adapters.
+    fn adapters(&self) -> Vec<Arc<Adapter<Self::Host>>>;
+
+    /// Returns the rows of the table of resources.
+    fn resources(&self) -> Vec<ResourceRow>;
+
+    /// Returns the ports of the switch.
+    fn ports(&self) -> Vec<PortView>;
+
+    /// Returns the rules for faults.
+    fn faults(&self) -> FaultsView;
+
+    /// Adds what the host of an adapter counts to its view.
+    fn complete(&self, _adapter: &Adapter<Self::Host>, _view: &mut AdapterView) {}
+
+    /// Returns the views of all adapters.
+    fn views(&self) -> Vec<AdapterView> {
+        let view = |adapter: &Arc<Adapter<Self::Host>>| {
+            let mut view = view::of(adapter);
+            self.complete(adapter, &mut view);
+            view
+        };
+        self.adapters().iter().map(view).collect()
+    }
 }
 
 /// The running monitor. On drop, its thread ends and its socket is closed.
@@ -68,7 +86,11 @@ impl Monitor {
     ///
     /// # Errors
     /// Returns an error if the address cannot be used, or if no thread can be started.
-    pub fn start(address: &Address, access: &Access, watched: Watched) -> anyhow::Result<Self> {
+    pub fn start(
+        address: &Address,
+        access: &Access,
+        watched: impl Watched,
+    ) -> anyhow::Result<Self> {
         // One thread serves all clients, so that they use at most one CPU together.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();

@@ -3,16 +3,15 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use vrnic_adapter::datapath::gate::Gate;
+use vrnic_adapter::host::{Clock, Host};
 use vrnic_control_api::faults::{FaultsView, RuleView};
 use vrnic_packet::Nanos;
 
-use super::PoolClock;
-use crate::host::vfio_host::VfioHost;
-
 /// Returns the rules with their counters.
-pub(super) fn view(gate: &Gate<VfioHost, PoolClock>) -> FaultsView {
+#[must_use]
+pub fn view<H: Host, C: Clock>(gate: &Gate<H, C>) -> FaultsView {
     let (waiting, overflowed) = gate.waiting();
-    let clock = Clock::at(gate.now());
+    let clock = Moment::at(gate.now());
     let rules = gate.rules().list(clock.own, |listed| RuleView {
         guest: listed.guest.map(str::to_owned),
         id: listed.id.get(),
@@ -28,13 +27,13 @@ pub(super) fn view(gate: &Gate<VfioHost, PoolClock>) -> FaultsView {
 
 /// The clock of the daemon's threads, and that of the world, at the same moment.
 #[derive(Clone, Copy, Debug)]
-struct Clock {
+struct Moment {
     own: Nanos,
     /// Microseconds since 1970.
     world: u64,
 }
 
-impl Clock {
+impl Moment {
     fn at(own: Nanos) -> Self {
         let world = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         Self { own, world: u64::try_from(world).unwrap_or(u64::MAX) }

@@ -14,11 +14,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use vrnic_adapter::log_ratelimit::Limiter;
 use vrnic_control_api::request::{REQUEST_MAX, Reply, Request};
 
-use crate::memory::stall::Watched;
+use crate::event::Event;
+use crate::now;
 use crate::socket::access::{Access, Peer, SocketMode};
 use crate::socket::{SocketFile, accept};
-use crate::worker::event::Event;
-use crate::worker::pool::now;
 
 /// Maximum time to wait for data from a client, or for a client to read data.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,11 +49,16 @@ struct Stop {
 }
 
 impl Reconfig {
-    /// Starts to listen at `path`.
+    /// Starts to listen at `path`. The thread calls `begin` at its start, and drops at its end what
+    /// that returns.
     ///
     /// # Errors
     /// Returns an error if the path cannot be used, or if no thread can be started.
-    pub fn start(path: &Path, handler: Handler) -> anyhow::Result<Self> {
+    pub fn start<G>(
+        path: &Path,
+        begin: impl FnOnce() -> G + Send + 'static,
+        handler: Handler,
+    ) -> anyhow::Result<Self> {
         let access = Access { mode: SocketMode(0o600), group: None };
         let socket = SocketFile::bind(path, &access)?;
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), event: Event::new()? });
@@ -62,7 +66,7 @@ impl Reconfig {
             Serving { socket, handler, stop: Arc::clone(&stop), limiter: Limiter::default() };
         let thread = std::thread::Builder::new().name("reconfig".into());
         let run = move || {
-            let _watched = Watched::begin();
+            let _until_the_end = begin();
             serving.run();
         };
         let thread = thread.spawn(run).context("cannot start a thread")?;

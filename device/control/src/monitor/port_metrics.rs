@@ -90,18 +90,30 @@ mod tests {
     use vrnic_control_api::port_view::Kind;
 
     use super::*;
-    use crate::net::status::{PortStatus, Reason};
 
     #[test]
     fn a_port_has_its_state_and_counters() {
-        let status = PortStatus::new("u", Kind::Trunk);
-        status.set_up(true);
-        assert!(status.set_mtu(Some(1500)) && !status.set_mtu(Some(1500)));
-        status.received.count(1, 60);
-        status.count_dropped(Reason::QueueFull, 3);
+        let port = |name: &str, kind, dropped: &[(&str, u64)]| PortView {
+            name: name.to_owned(),
+            kind,
+            up: false,
+            mtu: None,
+            received_frames: 0,
+            received_bytes: 0,
+            sent_frames: 0,
+            sent_bytes: 0,
+            dropped: dropped.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
+        };
+        let trunk = PortView {
+            up: true,
+            mtu: Some(1500),
+            received_frames: 1,
+            received_bytes: 60,
+            ..port("u", Kind::Trunk, &[("queue_full", 3)])
+        };
         let mut registry = Registry::with_prefix("vrnic");
-        let other = PortStatus::new("g", Kind::Guest).view();
-        registry.register_collector(Box::new(Ports(vec![other, status.view()])));
+        let other = port("g", Kind::Guest, &[("forged", 0)]);
+        registry.register_collector(Box::new(Ports(vec![other, trunk])));
         let mut out = String::new();
         text::encode(&mut out, &registry).expect("text");
         for line in [

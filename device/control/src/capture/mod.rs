@@ -23,7 +23,7 @@ use vrnic_adapter::watch::Exchanged;
 
 use self::queue::{Queue, What};
 
-/// The captures of the daemon. While none runs, [`Self::frame`] costs one load.
+/// The captures of the process. While none runs, [`Self::frame`] costs one load.
 #[derive(Debug, Default)]
 pub struct Captures {
     any: AtomicBool,
