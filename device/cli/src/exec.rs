@@ -1,6 +1,7 @@
 //! `vrnic exec`: runs a program with adapters of its own, without a daemon.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use vrnic_exec::environment::check;
@@ -29,6 +30,11 @@ pub(crate) struct Exec {
     /// Fail with status 125 if a rule of --fault has hit nothing
     #[arg(long, requires = "fault")]
     must_hit: bool,
+    /// Folder for the sockets monitor.sock and control.sock, at which the command vrnic shows and
+    /// changes this run: `vrnic --sockets FOLDER top`. Without it, only the program and its
+    /// children find them
+    #[arg(long, value_name = "FOLDER")]
+    sockets: Option<PathBuf>,
     /// Say whether this host can run programs with adapters, and end
     #[arg(long, conflicts_with = "command")]
     check_env: bool,
@@ -55,6 +61,7 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
         adapters: exec.adapters,
         faults: exec.fault,
         must_hit: exec.must_hit,
+        sockets: exec.sockets,
         program,
         arguments: command.collect(),
     };

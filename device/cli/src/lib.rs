@@ -55,6 +55,10 @@ struct Args {
     /// Path that was given to vrnicd --control, for the commands that change something
     #[arg(long, env = "VRNIC_CONTROL", default_value = "/run/vrnic/control.sock")]
     control: PathBuf,
+    /// Folder with both sockets, monitor.sock and control.sock, as `vrnic exec --sockets` has it,
+    /// instead of --monitor and --control
+    #[arg(long, value_name = "FOLDER")]
+    sockets: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -121,7 +125,11 @@ enum Command {
 /// Runs the command. `daemon` returns the options of vrnicd, for its manual page.
 #[must_use]
 pub fn main(daemon: fn() -> clap::Command) -> ExitCode {
-    let args = Args::parse();
+    let mut args = Args::parse();
+    if let Some(folder) = &args.sockets {
+        args.monitor = Address::Path(folder.join("monitor.sock"));
+        args.control = folder.join("control.sock");
+    }
     if let Command::Exec(exec) = args.command {
         return exec::main(exec);
     }

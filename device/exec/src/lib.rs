@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`run`] | the command |
+//! | [`control`] | what clients see of a run, and what they can change |
 //! | [`environment`] | checks whether this host can run programs with adapters |
 //! | [`trap`] | the system calls that are answered, and how they get here |
 //! | [`uverbs`] | the interface of device files to programs |
@@ -22,6 +23,7 @@
 //! `unsafe` is confined to [`adapter::bar`], [`trap::launch`] and [`trap::listener`].
 
 pub mod adapter;
+pub mod control;
 pub mod descriptors;
 pub mod environment;
 pub mod memory;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,10 +15,11 @@ use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
 
 use crate::adapter::driver::Driver;
-use crate::adapter::faults::Faults;
 use crate::adapter::host::ProcessHost;
+use crate::adapter::traffic::Traffic;
 use crate::adapter::waker::Waker;
 use crate::adapter::worker::Worker;
+use crate::control::Sockets;
 use crate::memory::spaces::Spaces;
 use crate::supervisor::answers::Answers;
 use crate::supervisor::opened::Files;
@@ -51,6 +53,9 @@ pub struct Options {
     pub faults: Vec<Rule>,
     /// True if a rule that has hit nothing is an error.
     pub must_hit: bool,
+    /// The folder of the sockets for clients. Without one, they are in a folder of their own, and
+    /// the program finds them by environment variables.
+    pub sockets: Option<PathBuf>,
     /// The program.
     pub program: OsString,
     /// The arguments of the program.
@@ -65,8 +70,8 @@ pub struct Options {
 pub fn run(options: &Options) -> anyhow::Result<Ended> {
     if is_inside() {
         ensure!(
-            options.faults.is_empty(),
-            "faults are for the outer `vrnic exec`, not for this one"
+            options.faults.is_empty() && options.sockets.is_none(),
+            "faults and sockets are for the outer `vrnic exec`, not for this one"
         );
         // The outer one answers for this program, too.
         let error = Command::new(&options.program).args(&options.arguments).exec();
@@ -83,11 +88,13 @@ pub fn run(options: &Options) -> anyhow::Result<Ended> {
     let fabric = Arc::default();
     let (drivers, devices) = create(options.adapters, &spaces, &waker, &routes, &fabric)?;
     let host = drivers.first().context("no adapter")?.host().clone();
-    let faults = Faults::new(&fabric, host, &options.faults)?;
+    let traffic = Arc::new(Traffic::new(&fabric, host, &options.faults)?);
     let faces: Vec<_> = devices.iter().map(|device| face(device)).collect();
     let tree = Arc::new(Tree::new(&faces)?);
     let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
-    let environment = [library, (INSIDE.into(), "1".into())];
+    let sockets = open_sockets(options.sockets.as_deref(), &tree, &drivers, &traffic)?;
+    let mut environment = vec![library, (INSIDE.into(), "1".into())];
+    environment.extend(sockets.iter().flat_map(Sockets::environment));
     let first_descriptor = first_descriptor()?;
     let watch = Watch::new()?;
     let files = Files::new(&spaces).context("inotify cannot be used")?;
@@ -110,10 +117,33 @@ pub fn run(options: &Options) -> anyhow::Result<Ended> {
     end_the_rest();
     // There is no process left that could make a system call.
     let _panicked = answering.join();
-    drop((worker, tree));
-    let missed = if options.must_hit { faults.missed() } else { Vec::new() };
+    drop((sockets, worker, tree));
+    let missed = if options.must_hit { traffic.missed() } else { Vec::new() };
     ensure!(missed.is_empty(), "{}", missed.join("; "));
     Ok(ended)
+}
+
+/// Opens the sockets for clients in a folder. Without one, they are with the files of the adapters,
+/// and the program runs without them if that fails.
+fn open_sockets(
+    folder: Option<&Path>,
+    tree: &Tree,
+    drivers: &Arc<[Driver]>,
+    traffic: &Arc<Traffic>,
+) -> anyhow::Result<Option<Sockets>> {
+    if let Some(folder) = folder {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("the folder {} cannot be created", folder.display()))?;
+        return Sockets::open(folder, drivers, traffic).map(Some);
+    }
+    let folder = tree.place("/run");
+    let opened = std::fs::create_dir(&folder)
+        .map_err(anyhow::Error::from)
+        .and_then(|()| Sockets::open(&folder, drivers, traffic));
+    opened.map(Some).or_else(|error| {
+        eprintln!("vrnic exec: the program runs without sockets for the command vrnic: {error:#}");
+        Ok(None)
+    })
 }
 
 /// Returns whether this process runs below a supervisor.

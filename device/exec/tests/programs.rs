@@ -37,7 +37,9 @@ fn main() -> ExitCode {
         }
         let rules = std::env::var(RULES).unwrap_or_default();
         let faults = rules.lines().map(|rule| rule.parse().expect("a rule")).collect();
-        return match run(&Options { adapters, faults, must_hit: true, program, arguments }) {
+        let options =
+            Options { adapters, faults, must_hit: true, program, arguments, ..Options::default() };
+        return match run(&options) {
             Ok(ended) => ended.exit(),
             Err(error) => {
                 eprintln!("{error:#}");

@@ -3,6 +3,7 @@
 //! | module | what it tests |
 //! | --- | --- |
 //! | `drain` | the end of a daemon whose guests have outstanding work requests |
+//! | `exec` | `vrnic exec`, shown and changed by the command `vrnic` |
 //! | `logs` | repeated actions, which do not fill the log |
 //! | `monitor` | the monitor, by the command `vrnic` and over HTTP |
 //! | `process` | the daemon as a process: its arguments, its sockets, its end |
@@ -15,6 +16,7 @@
 //! | `top` | `vrnic top` on a terminal |
 
 pub(crate) mod drain;
+pub(crate) mod exec;
 pub(crate) mod logs;
 pub(crate) mod monitor;
 pub(crate) mod process;

@@ -6,16 +6,16 @@
 //! | [`host`] | the model's access to memory, doorbells and time |
 //! | [`ring`] | the driver's rings |
 //! | [`driver`] | bring-up and commands |
-//! | [`faults`] | rules for deliberate faults |
+//! | [`traffic`] | rules for deliberate faults, and captures |
 //! | [`worker`] | the thread that runs the adapters |
 //! | [`pause`] | what it does when it has no work |
 //! | [`waker`] | its sleep, and what ends it |
 
 pub mod bar;
 pub mod driver;
-pub mod faults;
 pub mod host;
 pub mod pause;
 pub mod ring;
+pub mod traffic;
 pub mod waker;
 pub mod worker;

@@ -22,7 +22,7 @@ const CORE_SUPPORT: u64 = 1 << 0 | 1 << 1;
 /// `EINVAL` for a port that does not exist.
 pub fn query_port(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let port: u64 = request.value(device::PORT_NUMBER);
-    if port != PORT.into() {
+    if port != u64::from(PORT) {
         return Err(Errno::INVAL);
     }
     request.respond_or_zero(device::PORT_RESPONSE, &file.device().port())
@@ -36,7 +36,7 @@ pub fn query_gid_entry(file: &OpenFile, request: &Request<'_>) -> Result<(), Err
     let [port, index]: [u64; 2] =
         [request.value(device::ENTRY_PORT), request.value(device::ENTRY_INDEX)];
     let flags: u64 = request.value(device::ENTRY_FLAGS);
-    if port != PORT.into() || flags != 0 || index >= file.device().caps().max_gid.get().into() {
+    if port != u64::from(PORT) || flags != 0 || index >= file.device().caps().max_gid.get().into() {
         return Err(Errno::INVAL);
     }
     let index = usize::try_from(index).map_err(|_| Errno::INVAL)?;
