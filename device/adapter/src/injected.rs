@@ -57,8 +57,19 @@ impl<H: Host> Adapter<H> {
     pub fn begin_trace(&self, qpn: u32) -> Result<(), Untraced> {
         let qp = self.qp(Qpn::new(qpn)).ok_or(Untraced::NoQp(qpn))?;
         let cqns = [qp.send_cq.cqn, qp.recv_cq.cqn];
-        let begun =
-            self.core().injection.begin_trace(Traced { qpn: qp.qpn, cqns }, self.host().now());
+        self.begin(Traced::One { qpn: qp.qpn, cqns })
+    }
+
+    /// Begins the trace of all QPs, also of those that are created later.
+    ///
+    /// # Errors
+    /// [`Untraced::Busy`].
+    pub fn begin_trace_of_all(&self) -> Result<(), Untraced> {
+        self.begin(Traced::All)
+    }
+
+    fn begin(&self, of: Traced) -> Result<(), Untraced> {
+        let begun = self.core().injection.begin_trace(of, self.host().now());
         if begun { Ok(()) } else { Err(Untraced::Busy) }
     }
 

@@ -30,6 +30,14 @@ pub(crate) struct Exec {
     /// Fail with status 125 if a rule of --fault has hit nothing
     #[arg(long, requires = "fault")]
     must_hit: bool,
+    /// Write a capture of all adapters to this file, which Wireshark reads. Messages that are
+    /// copied are in it as the packets that they would be on a wire
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Write what the adapters do for all queue pairs, and when, to this file: lines as those of
+    /// `vrnic trace`, or a file for Perfetto if its name ends in .json
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Folder for the sockets monitor.sock and control.sock, at which the command vrnic shows and
     /// changes this run: `vrnic --sockets FOLDER top`. Without it, only the program and its
     /// children find them
@@ -61,6 +69,8 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
         adapters: exec.adapters,
         faults: exec.fault,
         must_hit: exec.must_hit,
+        pcap: exec.pcap,
+        trace: exec.trace,
         sockets: exec.sockets,
         program,
         arguments: command.collect(),

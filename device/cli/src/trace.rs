@@ -1,6 +1,5 @@
 //! The timeline of a queue pair.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write, stdout};
 use std::path::{Path, PathBuf};
@@ -9,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use vrnic_control::timeline::perfetto::Perfetto;
+use vrnic_control::timeline::text::line;
 use vrnic_control_api::request::{Reply, Request};
-use vrnic_control_api::trace::{TraceCommand, TraceRecord, TraceStep, TraceView};
+use vrnic_control_api::trace::{TraceCommand, TraceView};
 
 use crate::change::ask;
 
@@ -50,7 +50,7 @@ pub(crate) fn run(control: &Path, trace: &Trace) -> anyhow::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let mut file = trace.perfetto.as_deref().map(Perfetto::create).transpose()?;
+    let mut file = trace.perfetto.as_deref().map(create).transpose()?;
     let send = |command| tell(control, trace.function.clone(), command);
     send(TraceCommand::Begin { qp: trace.qp })?;
     eprintln!("tracing; Ctrl-C ends it");
@@ -62,8 +62,9 @@ pub(crate) fn run(control: &Path, trace: &Trace) -> anyhow::Result<()> {
         lost += more;
         for record in records.iter().take(left) {
             match &mut file {
-                Some(file) => file.add(record)?,
-                None => print(record, last)?,
+                Some(file) => file.add(1, None, record)?,
+                None => writeln!(stdout(), "{}", line(None, record, last)?)
+                    .context("the steps cannot be printed")?,
             }
             last = Some(record.ns);
         }
@@ -95,100 +96,8 @@ fn tell(
     }
 }
 
-/// Returns the name of a step, and its values.
-fn parts(record: &TraceRecord) -> anyhow::Result<(String, Map<String, Value>)> {
-    let Value::Object(mut values) = serde_json::to_value(&record.step)? else {
-        bail!("a step has no values");
-    };
-    let name = values.remove("step").unwrap_or_default();
-    values.retain(|_, value| !value.is_null() && *value != Value::Bool(false));
-    Ok((name.as_str().unwrap_or_default().to_owned(), values))
-}
-
-/// Prints a step: its time, the time since the one before, its name and its values.
-fn print(record: &TraceRecord, last: Option<u64>) -> anyhow::Result<()> {
-    let (name, values) = parts(record)?;
-    let since = record.ns.saturating_sub(last.unwrap_or(record.ns));
-    let mut line = format!("{} {since:>+12} {name:<12}", record.ns);
-    for (key, value) in values {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        line += &format!(" {key}={text}");
-    }
-    writeln!(stdout(), "{}", line.trim_end()).context("the steps cannot be printed")
-}
-
-/// A file of events in the form of Chrome's traces: a track of the queue pair's steps, one of its
-/// packets, and a bar for each work request from its fetch to its completion.
-struct Perfetto {
-    out: BufWriter<File>,
-    empty: bool,
-    /// The times at which requests without a completion were read, and their descriptions.
-    open: HashMap<u32, (u64, Value)>,
-}
-
-/// Numbers of the tracks.
-const STEPS: u32 = 1;
-const PACKETS: u32 = 2;
-const REQUESTS: u32 = 3;
-
-impl Perfetto {
-    fn create(path: &Path) -> anyhow::Result<Self> {
-        let out = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut this = Self { out: BufWriter::new(out), empty: true, open: HashMap::new() };
-        write!(this.out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        for (track, name) in [(STEPS, "steps"), (PACKETS, "packets"), (REQUESTS, "work requests")] {
-            let args = json!({ "name": name });
-            this.write(&json!({
-                "name": "thread_name", "ph": "M", "pid": 1, "tid": track, "args": args
-            }))?;
-        }
-        Ok(this)
-    }
-
-    fn write(&mut self, event: &Value) -> anyhow::Result<()> {
-        let comma = if std::mem::take(&mut self.empty) { "" } else { "," };
-        write!(self.out, "{comma}\n{event}").context("the file cannot be written")
-    }
-
-    fn add(&mut self, record: &TraceRecord) -> anyhow::Result<()> {
-        let (name, values) = parts(record)?;
-        let track = match &record.step {
-            TraceStep::Sent(_) | TraceStep::Received(_) => PACKETS,
-            _ => STEPS,
-        };
-        match &record.step {
-            TraceStep::Fetch { index, .. } => {
-                // A request that waits is read again.
-                let new = (record.ns, Value::Object(values.clone()));
-                self.open.entry(*index).or_insert(new);
-            }
-            // Receives have indices of their own.
-            TraceStep::Completion { index, opcode, .. } if !opcode.starts_with("recv") => {
-                if let Some((from, args)) = self.open.remove(index) {
-                    let took = micros(record.ns.saturating_sub(from));
-                    let name = args["opcode"].clone();
-                    self.write(&json!({
-                        "name": name, "ph": "X", "pid": 1, "tid": REQUESTS,
-                        "ts": micros(from), "dur": took, "args": args
-                    }))?;
-                }
-            }
-            _ => {}
-        }
-        self.write(&json!({
-            "name": name, "ph": "i", "s": "t", "pid": 1, "tid": track,
-            "ts": micros(record.ns), "args": values
-        }))
-    }
-
-    fn end(mut self) -> anyhow::Result<()> {
-        write!(self.out, "\n]}}\n").and_then(|()| self.out.flush())?;
-        Ok(())
-    }
-}
-
-/// Returns nanoseconds as microseconds, of which the file's form is made.
-fn micros(ns: u64) -> f64 {
-    // CAST: the clock counts from the start of the daemon, so nothing is lost for 100 days.
-    ns as f64 / 1000.0
+/// Begins a file for Perfetto.
+fn create(path: &Path) -> anyhow::Result<Perfetto<BufWriter<File>>> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Perfetto::new(BufWriter::new(file))
 }

@@ -33,6 +33,9 @@ pub struct TraceView {
 pub struct TraceRecord {
     /// The time in nanoseconds since the daemon's start, of a monotonic clock.
     pub ns: u64,
+    /// The queue pair, if all are traced and it is the step of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qp: Option<u32>,
     /// What the adapter did at this time.
     #[serde(flatten)]
     pub step: TraceStep,

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_faults::Rule;
@@ -20,6 +20,7 @@ use crate::adapter::traffic::Traffic;
 use crate::adapter::waker::Waker;
 use crate::adapter::worker::Worker;
 use crate::control::Sockets;
+use crate::control::files;
 use crate::memory::spaces::Spaces;
 use crate::supervisor::answers::Answers;
 use crate::supervisor::opened::Files;
@@ -53,6 +54,11 @@ pub struct Options {
     pub faults: Vec<Rule>,
     /// True if a rule that has hit nothing is an error.
     pub must_hit: bool,
+    /// The file for a capture of all adapters.
+    pub pcap: Option<PathBuf>,
+    /// The file for the timelines of all queue pairs: for Perfetto if its name ends in `.json`,
+    /// otherwise lines of text.
+    pub trace: Option<PathBuf>,
     /// The folder of the sockets for clients. Without one, they are in a folder of their own, and
     /// the program finds them by environment variables.
     pub sockets: Option<PathBuf>,
@@ -69,14 +75,7 @@ pub struct Options {
 /// nothing though it must.
 pub fn run(options: &Options) -> anyhow::Result<Ended> {
     if is_inside() {
-        ensure!(
-            options.faults.is_empty() && options.sockets.is_none(),
-            "faults and sockets are for the outer `vrnic exec`, not for this one"
-        );
-        // The outer one answers for this program, too.
-        let error = Command::new(&options.program).args(&options.arguments).exec();
-        let what = format!("{} cannot be executed", options.program.display());
-        return Err(anyhow::Error::new(NotExecuted(error)).context(what));
+        return Err(below(options));
     }
     ensure!(
         (1..=ADAPTERS_MAX).contains(&options.adapters),
@@ -93,6 +92,8 @@ pub fn run(options: &Options) -> anyhow::Result<Ended> {
     let tree = Arc::new(Tree::new(&faces)?);
     let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
     let sockets = open_sockets(options.sockets.as_deref(), &tree, &drivers, &traffic)?;
+    let (capture, timelines) = (options.pcap.as_deref(), options.trace.as_deref());
+    let written = files::Written::begin(capture, timelines, &drivers, &traffic)?;
     let mut environment = vec![library, (INSIDE.into(), "1".into())];
     environment.extend(sockets.iter().flat_map(Sockets::environment));
     let first_descriptor = first_descriptor()?;
@@ -117,10 +118,27 @@ pub fn run(options: &Options) -> anyhow::Result<Ended> {
     end_the_rest();
     // There is no process left that could make a system call.
     let _panicked = answering.join();
+    let written = written.end();
     drop((sockets, worker, tree));
+    written?;
     let missed = if options.must_hit { traffic.missed() } else { Vec::new() };
     ensure!(missed.is_empty(), "{}", missed.join("; "));
     Ok(ended)
+}
+
+/// Executes a program below another supervisor, which answers for this program, too. Returns the
+/// reason for which that fails.
+fn below(options: &Options) -> anyhow::Error {
+    let files = [&options.sockets, &options.pcap, &options.trace];
+    if !options.faults.is_empty() || files.iter().any(|file| file.is_some()) {
+        return anyhow!(
+            "faults, sockets, captures and timelines are for the outer `vrnic exec`, not for this \
+             one"
+        );
+    }
+    let error = Command::new(&options.program).args(&options.arguments).exec();
+    let what = format!("{} cannot be executed", options.program.display());
+    anyhow::Error::new(NotExecuted(error)).context(what)
 }
 
 /// Opens the sockets for clients in a folder. Without one, they are with the files of the adapters,

@@ -4,10 +4,11 @@
 //!
 //! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program, and
 //! with `--check-env` instead of a program it checks the host. Rules for faults are in
-//! `VRNIC_RULES`, one a line, and must hit.
+//! `VRNIC_RULES`, one a line, and must hit. `VRNIC_PCAP` and `VRNIC_TRACE` name files for a capture
+//! and for timelines.
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
@@ -20,6 +21,9 @@ use vrnic_exec::run::{Options, run};
 const SUPERVISE: &str = "supervise";
 /// The environment variable with rules for faults.
 const RULES: &str = "VRNIC_RULES";
+/// The environment variables with files for a capture and for timelines.
+const PCAP: &str = "VRNIC_PCAP";
+const TRACE: &str = "VRNIC_TRACE";
 /// The environment variable that demands all programs.
 const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
 
@@ -37,8 +41,10 @@ fn main() -> ExitCode {
         }
         let rules = std::env::var(RULES).unwrap_or_default();
         let faults = rules.lines().map(|rule| rule.parse().expect("a rule")).collect();
+        let [pcap, trace] = [PCAP, TRACE].map(|name| std::env::var_os(name).map(PathBuf::from));
+        let (must_hit, sockets) = (true, None);
         let options =
-            Options { adapters, faults, must_hit: true, program, arguments, ..Options::default() };
+            Options { adapters, faults, must_hit, pcap, trace, sockets, program, arguments };
         return match run(&options) {
             Ok(ended) => ended.exit(),
             Err(error) => {
@@ -50,6 +56,7 @@ fn main() -> ExitCode {
     let mut trials = plain();
     trials.extend(verbs());
     trials.extend(faults());
+    trials.extend(files());
     trials.push(cases());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -63,11 +70,11 @@ struct Run {
 
 /// Runs a script of the shell with this number of adapters.
 fn shell(adapters: u32, script: &str) -> Result<Run, Failed> {
-    shell_with_rules(adapters, "", script)
+    shell_with(adapters, &[], script)
 }
 
-/// Runs a script of the shell with rules for faults, one a line.
-fn shell_with_rules(adapters: u32, rules: &str, script: &str) -> Result<Run, Failed> {
+/// Runs a script of the shell with environment variables of the supervisor.
+fn shell_with(adapters: u32, variables: &[(&str, &OsStr)], script: &str) -> Result<Run, Failed> {
     let folder = tempfile::tempdir()?;
     let plugin = plugin().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let output = Command::new("timeout")
@@ -75,7 +82,7 @@ fn shell_with_rules(adapters: u32, rules: &str, script: &str) -> Result<Run, Fai
         .args([SUPERVISE, &adapters.to_string(), "sh", "-c", script])
         .env("XDG_RUNTIME_DIR", folder.path())
         .env("VRNIC_PLUGIN", plugin)
-        .env(RULES, rules)
+        .envs(variables.iter().copied())
         .output()?;
     let left = std::fs::read_dir(folder.path())?.flatten().map(|entry| entry.file_name()).collect();
     Ok(Run { output, left })
@@ -210,12 +217,66 @@ fn faults() -> Vec<Trial> {
     let trial = |&(name, rules, arguments, status, part): &'static Fault| {
         let run = move || {
             let program = format!("ibv_rc_pingpong -g 1 -c {arguments}");
-            let text = shell_with_rules(1, rules, &pair(&program, &program)?)?.ended(status)?;
+            let text = shell_with(1, &[(RULES, rules.as_ref())], &pair(&program, &program)?)?
+                .ended(status)?;
             if text.contains(part) { Ok(()) } else { Err(text.into()) }
         };
         Trial::test(name, run).with_ignored_flag(ignored)
     };
     FAULTS.iter().map(trial).collect()
+}
+
+/// Runs a pair of ibv_rc_pingpong with files for a capture and for timelines. Returns the files.
+fn pingpong(rules: &str, timelines: &str) -> Result<[Vec<u8>; 2], Failed> {
+    let folder = tempfile::tempdir()?;
+    let [pcap, trace] = ["a.pcapng", timelines].map(|name| folder.path().join(name));
+    let variables: [(&str, &OsStr); 3] =
+        [(RULES, rules.as_ref()), (PCAP, pcap.as_ref()), (TRACE, trace.as_ref())];
+    let program = "ibv_rc_pingpong -g 1 -n 50";
+    shell_with(1, &variables, &pair(program, program)?)?.ended(0)?;
+    Ok([std::fs::read(pcap)?, std::fs::read(trace)?])
+}
+
+/// Returns the number of packets in a capture.
+fn packets(mut file: &[u8]) -> usize {
+    let mut count = 0;
+    while let [a, b, c, d, e, f, g, h, ..] = *file {
+        let [kind, length] = [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes);
+        count += usize::from(kind == 6);
+        let Some(rest) = file.get(length.max(12) as usize..) else { break };
+        file = rest;
+    }
+    count
+}
+
+fn files() -> Vec<Trial> {
+    let ignored = plugin().is_none() || !is_installed("ibv_rc_pingpong");
+    let ignored = ignored && std::env::var_os(DEMANDED).is_none();
+    let trials = vec![
+        Trial::test("messages that are copied are in captures and timelines", || {
+            let [pcap, trace] = pingpong("", "a.txt")?;
+            let (packets, text) = (packets(&pcap), String::from_utf8(trace)?);
+            let count = |name: &str| {
+                let parts = [name, "function=vrnic0", "qp="];
+                text.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
+            };
+            let counts = [count(" fetch "), count(" copy "), count(" completion ")];
+            // 50 messages in each direction, in packets of 1,024 bytes, and their receives.
+            let right = packets >= 400 && counts[0] >= 100 && counts[1] >= 100 && counts[2] >= 200;
+            if right { Ok(()) } else { Err(format!("{packets} {counts:?}\n{text}").into()) }
+        }),
+        Trial::test("packets of faults are in captures and timelines", || {
+            let [pcap, trace] = pingpong("drop every=50", "a.json")?;
+            let (packets, text) = (packets(&pcap), String::from_utf8(trace)?);
+            let right = packets >= 400
+                && text.starts_with("{\"displayTimeUnit\"")
+                && text.ends_with("]}\n")
+                && text.contains("\"name\":\"sent\"")
+                && text.contains("\"ph\":\"X\"");
+            if right { Ok(()) } else { Err(format!("{packets}\n{text}").into()) }
+        }),
+    ];
+    trials.into_iter().map(|trial| trial.with_ignored_flag(ignored)).collect()
 }
 
 /// The cases of vrnic-verify that need nothing that is missing here, by parts of their names.

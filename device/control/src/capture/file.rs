@@ -22,6 +22,28 @@ const CHUNK: usize = 256 << 10;
 const WIRE: u32 = 0;
 const COPIES: u32 = 1;
 
+/// The receiver of a capture.
+pub(super) trait Client: Write {
+    /// Returns whether it has ended the capture.
+    ///
+    /// # Errors
+    /// Returns an error if it does not receive any more.
+    fn has_ended(&mut self) -> io::Result<bool>;
+}
+
+impl Client for UnixStream {
+    /// Returns whether the client has closed the connection or its half of it. Other data from the
+    /// client is ignored.
+    fn has_ended(&mut self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&*self, PollFlags::IN)];
+        match poll(&mut fds, Some(&Timespec::default())) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+            Ok(_) => Ok(self.read(&mut [0; 64])? == 0),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// A file that is being written.
 pub(super) struct File<'a> {
     queue: &'a Queue,
@@ -50,11 +72,11 @@ impl<'a> File<'a> {
     pub(super) fn follow(
         &mut self,
         records: &Receiver<Record>,
-        stream: &mut UnixStream,
+        client: &mut impl Client,
         stop: &AtomicBool,
     ) -> io::Result<()> {
-        while !stop.load(Ordering::Relaxed) && !has_ended(stream)? {
-            stream.write_all(&self.out)?;
+        while !stop.load(Ordering::Relaxed) && !client.has_ended()? {
+            client.write_all(&self.out)?;
             self.out.clear();
             match records.recv_timeout(POLL_INTERVAL) {
                 Ok(record) => self.add(record),
@@ -77,17 +99,17 @@ impl<'a> File<'a> {
     pub(super) fn end(
         mut self,
         records: &Receiver<Record>,
-        stream: &mut UnixStream,
+        client: &mut impl Client,
     ) -> io::Result<()> {
         while let Ok(record) = records.try_recv() {
             self.add(record);
             if self.out.len() >= CHUNK {
-                stream.write_all(&self.out)?;
+                client.write_all(&self.out)?;
                 self.out.clear();
             }
         }
         self.out.extend(statistics(WIRE, self.nanos, self.queue.lost()));
-        stream.write_all(&self.out)
+        client.write_all(&self.out)
     }
 
     fn add(&mut self, record: Record) {
@@ -115,16 +137,5 @@ impl<'a> File<'a> {
                 }
             }
         }
-    }
-}
-
-/// Returns whether the client has closed the connection or its half of it. Other data from the
-/// client is ignored.
-fn has_ended(stream: &mut UnixStream) -> io::Result<bool> {
-    let mut fds = [PollFd::new(&*stream, PollFlags::IN)];
-    match poll(&mut fds, Some(&Timespec::default())) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
-        Ok(_) => Ok(stream.read(&mut [0; 64])? == 0),
-        Err(error) => Err(error.into()),
     }
 }

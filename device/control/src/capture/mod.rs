@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`queue`] | records on their way to a capture |
 //! | [`recorder`] | start and end of captures |
+//! | [`recording`] | a capture that a file receives |
 //! | `file` | records as a pcapng file |
 //! | `messages` | frames of messages that were copied |
 
@@ -14,6 +15,7 @@ mod file;
 mod messages;
 pub mod queue;
 pub mod recorder;
+pub mod recording;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -56,16 +56,17 @@ impl What {
 /// The queue of a capture.
 #[derive(Debug)]
 pub struct Queue {
-    port: String,
+    /// None if the capture is of all ports.
+    port: Option<String>,
     records: SyncSender<Record>,
     bytes: AtomicUsize,
     lost: AtomicU64,
 }
 
 impl Queue {
-    /// Creates the queue of a capture at a port, and the receiving end of the queue.
+    /// Creates the queue of a capture at a port, or at all, and the receiving end of the queue.
     #[must_use]
-    pub fn new(port: String) -> (Arc<Self>, Receiver<Record>) {
+    pub fn new(port: Option<String>) -> (Arc<Self>, Receiver<Record>) {
         let (records, end) = sync_channel(RECORDS);
         let (bytes, lost) = (AtomicUsize::new(0), AtomicU64::new(0));
         (Arc::new(Self { port, records, bytes, lost }), end)
@@ -74,13 +75,13 @@ impl Queue {
     /// Returns the name of the port.
     #[must_use]
     pub fn port(&self) -> &str {
-        &self.port
+        self.port.as_deref().unwrap_or("all")
     }
 
     /// Returns whether the capture is about one of these ports.
     #[must_use]
     pub fn is_about(&self, ports: &[&str]) -> bool {
-        ports.contains(&self.port.as_str())
+        self.port.as_deref().is_none_or(|port| ports.contains(&port))
     }
 
     /// Returns whether a message of this length fits. Counts it as lost if it does not.
@@ -134,12 +135,12 @@ mod tests {
     /// Shows: faults: records for a capture whose client does not read are counted
     #[test]
     fn what_finds_no_room_is_lost_and_counted() {
-        let (queue, end) = Queue::new("a".to_owned());
+        let (queue, end) = Queue::new(Some("a".to_owned()));
         for _ in 0..RECORDS + 3 {
             queue.put(frame(60));
         }
         assert_eq!((queue.lost(), end.try_iter().count()), (3, RECORDS));
-        let (queue, end) = Queue::new("a".to_owned());
+        let (queue, end) = Queue::new(Some("a".to_owned()));
         let (len, count) = (1 << 20, BYTES / ((1 << 20) + OVERHEAD));
         for _ in 0..count + 2 {
             queue.put(frame(len));

@@ -15,6 +15,7 @@ use vrnic_adapter::host::Host;
 use super::Captures;
 use super::file::File;
 use super::queue::{Queue, Record};
+use super::recording::{Recording, ToFile};
 
 /// Maximum number of captures at a time.
 const CAPTURES: usize = 8;
@@ -73,7 +74,7 @@ impl<H: Host> Recorder<H> {
     pub fn start(&self, port: String, snap_length: u32, stream: UnixStream) -> anyhow::Result<()> {
         stream.set_write_timeout(None)?;
         let ours = stream.try_clone()?;
-        let (queue, records) = Queue::new(port);
+        let (queue, records) = Queue::new(Some(port));
         let (shared, added) = (Arc::clone(&self.shared), Arc::clone(&queue));
         let work = move || shared.serve(&queue, &records, snap_length, stream);
         self.shared.change(|captures| captures.add(&added));
@@ -85,6 +86,32 @@ impl<H: Host> Recorder<H> {
         threads.retain(|thread| !thread.handle.is_finished());
         threads.push(Thread { stream: ours, handle });
         Ok(())
+    }
+}
+
+impl<H: Host> Recorder<H> {
+    /// Captures at all ports and writes the data to a file, until that is ended.
+    ///
+    /// # Errors
+    /// Returns an error if no thread can be started.
+    pub fn write(&self, file: std::fs::File) -> anyhow::Result<Recording> {
+        let (queue, records) = Queue::new(None);
+        let (shared, added) = (Arc::clone(&self.shared), Arc::clone(&queue));
+        let ended = Arc::default();
+        let mut client = ToFile::new(file, &ended);
+        let work = move || {
+            let mut file = File::new(&queue, 0);
+            let followed = file.follow(&records, &mut client, &shared.stop);
+            shared.change(|captures| captures.remove(&queue));
+            followed.and_then(|()| file.end(&records, &mut client))?;
+            Ok(queue.lost())
+        };
+        self.shared.change(|captures| captures.add(&added));
+        let thread = std::thread::Builder::new().name("capture".into()).spawn(work);
+        let thread = thread.context("cannot start a thread").inspect_err(|_| {
+            self.shared.change(|captures| captures.remove(&added));
+        })?;
+        Ok(Recording::new(ended, thread))
     }
 }
 

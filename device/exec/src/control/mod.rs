@@ -5,7 +5,9 @@
 //! | --- | --- |
 //! | [`shown`] | what the monitor shows |
 //! | [`requests`] | what clients can ask for |
+//! | [`files`] | captures and timelines in files |
 
+pub mod files;
 pub mod requests;
 pub mod shown;
 

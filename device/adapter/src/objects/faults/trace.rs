@@ -1,4 +1,4 @@
-//! The timeline of one queue pair: what the adapter has done for it, and when.
+//! The timeline of one queue pair, or of all: what the adapter has done for it, and when.
 //!
 //! While a QP of the function is traced, the hooks of rules for faults look at all that concerns
 //! the function ([`vrnic_faults::Concern`]), and pass it here. So a trace costs nothing while there
@@ -31,16 +31,16 @@ pub enum Step {
     Doorbell,
     /// A turn of the QP begins.
     Turn {
-        /// The worker that runs the turn.
+        /// The worker.
         worker: usize,
     },
     /// A work request was read from its queue.
     Fetch {
-        /// The index of the work request.
+        /// Its index.
         index: u32,
-        /// The number that the program has given to the work request.
+        /// Its ID.
         wr_id: u64,
-        /// The operation of the work request.
+        /// Its operation.
         opcode: sq::Opcode,
         /// Bytes of its message.
         bytes: u64,
@@ -51,7 +51,7 @@ pub enum Step {
         index: u32,
         /// The first byte.
         from: u64,
-        /// The byte after the last one.
+        /// The byte behind the last one.
         to: u64,
         /// True if that was the last part, so the peer has acknowledged the message.
         last: bool,
@@ -60,29 +60,29 @@ pub enum Step {
     Packet {
         /// True if it leaves.
         leaves: bool,
-        /// The opcode of the packet; none if it cannot be parsed.
+        /// Its opcode; none if it cannot be parsed.
         opcode: Option<Opcode>,
         /// The sequence number of a packet of RoCE.
         psn: Option<u32>,
-        /// The length of the packet in bytes, with all headers.
+        /// Its length in bytes, with all headers.
         bytes: usize,
     },
     /// An entry is written to a completion queue.
     Completion {
         /// The index of the work request.
         index: u32,
-        /// The number that the program has given to the work request.
+        /// Its ID.
         wr_id: u64,
-        /// The operation that has completed.
+        /// Its operation.
         opcode: cq::Opcode,
-        /// The status of the completion.
+        /// Its status.
         status: cq::Status,
         /// The completion queue.
         cqn: Cqn,
     },
     /// An event of the QP or of its completion queues is reported.
     Event {
-        /// The kind of the event.
+        /// Its kind.
         kind: eq::Kind,
         /// The number of the object.
         id: u32,
@@ -126,7 +126,9 @@ impl Step {
 pub struct Record {
     /// The time, on the host's clock.
     pub at: Nanos,
-    /// What was done.
+    /// The QP. None for events of completion queues, and for interrupts.
+    pub qpn: Option<Qpn>,
+    /// The step.
     pub step: Step,
 }
 
@@ -139,11 +141,37 @@ pub struct Records {
     pub lost: u64,
 }
 
-/// The QP that is traced, and its completion queues.
+/// What is traced.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Traced {
-    pub(crate) qpn: Qpn,
-    pub(crate) cqns: [Cqn; 2],
+pub(crate) enum Traced {
+    /// A QP, and its completion queues.
+    One { qpn: Qpn, cqns: [Cqn; 2] },
+    /// All QPs.
+    All,
+}
+
+impl Traced {
+    /// Returns whether a QP is traced.
+    fn has(&self, of: Qpn) -> bool {
+        match self {
+            Self::One { qpn, .. } => *qpn == of,
+            Self::All => true,
+        }
+    }
+
+    /// Returns whether the events of a completion queue are traced.
+    fn has_cq(&self, number: u32) -> bool {
+        match self {
+            Self::One { cqns, .. } => cqns.iter().any(|cqn| cqn.get() == number),
+            Self::All => true,
+        }
+    }
+
+    /// Returns whether comments of captures are about a QP: the indices of work requests are those
+    /// of one QP.
+    fn is_only(&self, of: Qpn) -> bool {
+        matches!(self, Self::One { .. }) && self.has(of)
+    }
 }
 
 /// The subject of a comment.
@@ -151,7 +179,7 @@ pub(crate) struct Traced {
 pub(crate) enum Noted<'a> {
     /// A frame.
     Frame {
-        /// The bytes of the frame.
+        /// Its bytes.
         bytes: &'a [u8],
         /// True if it leaves.
         leaves: bool,
@@ -170,7 +198,7 @@ pub(crate) enum Noted<'a> {
 pub(crate) struct Trace {
     rules: Arc<Rules>,
     concern: Arc<Concern>,
-    /// The trace in progress, if there is one. This lock is taken before that of the rules.
+    /// Its lock is taken before that of the rules.
     tracing: Mutex<Option<Tracing>>,
 }
 
@@ -226,21 +254,23 @@ impl Trace {
     /// Records a step of a QP, if that is traced.
     pub(crate) fn record(&self, at: Nanos, qpn: Qpn, step: Step) {
         self.with(at, |tracing| {
-            if tracing.of.qpn == qpn {
-                match step {
-                    Step::Doorbell => tracing.requests.ring(at),
-                    Step::Fetch { index, .. } => tracing.requests.fetch(at, index),
-                    _ => {}
-                }
-                tracing.push(Record { at, step });
+            if !tracing.of.has(qpn) {
+                return;
             }
+            match step {
+                _ if !tracing.of.is_only(qpn) => {}
+                Step::Doorbell => tracing.requests.ring(at),
+                Step::Fetch { index, .. } => tracing.requests.fetch(at, index),
+                _ => {}
+            }
+            tracing.push(Record { at, qpn: Some(qpn), step });
         })
     }
 
     /// Records the sequence number of a packet of a work request, before the packet leaves.
     pub(crate) fn packet(&self, at: Nanos, qpn: Qpn, index: u32, psn: Psn) {
         self.with(at, |tracing| {
-            if tracing.of.qpn == qpn {
+            if tracing.of.is_only(qpn) {
                 tracing.requests.send(index, psn);
             }
         })
@@ -250,7 +280,7 @@ impl Trace {
     pub(crate) fn note(&self, at: Nanos, qpn: Qpn, of: &Noted<'_>) -> Option<String> {
         let mut note = None;
         self.with(at, |tracing| {
-            if tracing.of.qpn == qpn {
+            if tracing.of.is_only(qpn) {
                 note = Some(match *of {
                     Noted::Frame { bytes, leaves } => {
                         tracing.requests.of_packet(at, qpn, Opcode::of_frame(bytes), leaves)
@@ -267,11 +297,11 @@ impl Trace {
     pub(crate) fn event(&self, at: Nanos, step: Step, vector: u16) {
         self.with(at, |tracing| {
             let Step::Event { kind, id, .. } = step else { return };
-            let Traced { qpn, cqns } = tracing.of;
-            let of_cq = kind.is_of_cq() && cqns.iter().any(|cqn| cqn.get() == id);
-            if of_cq || kind.is_of_qp() && qpn.get() == id {
+            let qpn = kind.is_of_qp().then_some(Qpn::new(id));
+            let of_cq = kind.is_of_cq() && tracing.of.has_cq(id);
+            if of_cq || qpn.is_some_and(|qpn| tracing.of.has(qpn)) {
                 tracing.vector = Some(vector);
-                tracing.push(Record { at, step });
+                tracing.push(Record { at, qpn, step });
             }
         })
     }
@@ -280,7 +310,7 @@ impl Trace {
     pub(crate) fn interrupt(&self, at: Nanos, vector: u16, held: bool) {
         self.with(at, |tracing| {
             if tracing.vector == Some(vector) {
-                tracing.push(Record { at, step: Step::Interrupt { vector, held } });
+                tracing.push(Record { at, qpn: None, step: Step::Interrupt { vector, held } });
             }
         })
     }
@@ -318,9 +348,12 @@ mod tests {
     const QPN: Qpn = Qpn::new(5);
 
     fn begun() -> Trace {
+        begun_of(Traced::One { qpn: QPN, cqns: [Cqn::new(1), Cqn::new(2)] })
+    }
+
+    fn begun_of(of: Traced) -> Trace {
         let rules: Arc<Rules> = Arc::default();
         let trace = Trace::new(&rules, &rules.concern("f"));
-        let of = Traced { qpn: QPN, cqns: [Cqn::new(1), Cqn::new(2)] };
         assert!(trace.begin(of, Nanos(0)) && !trace.begin(of, Nanos(1)));
         trace
     }
@@ -344,6 +377,21 @@ mod tests {
         let steps: Vec<_> = steps.into_iter().map(|record| record.step).collect();
         let interrupt = Step::Interrupt { vector: 8, held: true };
         assert_eq!(steps, [Step::Doorbell, event(eq::Kind::Completion, 2), interrupt]);
+    }
+
+    #[test]
+    fn a_trace_of_all_queue_pairs_says_whose_each_step_is() {
+        let trace = begun_of(Traced::All);
+        let other = Qpn::new(6);
+        trace.record(Nanos(1), QPN, Step::Doorbell);
+        trace.record(Nanos(2), other, Step::Doorbell);
+        let kind = eq::Kind::Completion;
+        trace.event(Nanos(3), Step::Event { kind, id: 9, eqn: Eqn::new(1), held: false }, 7);
+        let records = trace.take(9, Nanos(4)).expect("a trace").records;
+        let qpns: Vec<_> = records.iter().map(|record| record.qpn).collect();
+        assert_eq!(qpns, [Some(QPN), Some(other), None]);
+        let frame = Noted::Frame { bytes: &[], leaves: true };
+        assert_eq!(trace.note(Nanos(4), QPN, &frame), None);
     }
 
     /// Shows: faults: the timeline of a queue pair has bounded memory

@@ -1,4 +1,15 @@
-//! The timeline of a queue pair, for clients of the control socket.
+//! The timeline of a queue pair, for clients of the control socket, and of all queue pairs, for a
+//! file.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`text`] | steps as lines of text |
+//! | [`perfetto`] | steps as a file for Perfetto |
+//! | [`recording`] | the timelines of all queue pairs in a file |
+
+pub mod perfetto;
+pub mod recording;
+pub mod text;
 
 use std::sync::Arc;
 
@@ -34,13 +45,17 @@ pub fn execute<H: Host>(
 
 fn view(Records { records, lost }: &Records) -> TraceView {
     let empty = records.len() < MAX_RECORDS;
-    TraceView { records: records.iter().flat_map(steps).collect(), lost: *lost, empty }
+    let mut records: Vec<_> = records.iter().flat_map(steps).collect();
+    // It is the one that the client has named.
+    records.iter_mut().for_each(|record| record.qp = None);
+    TraceView { records, lost: *lost, empty }
 }
 
 /// Returns the steps of a record for clients: the last part of a message that is copied is also its
 /// acknowledgement.
-fn steps(Record { at, step }: &Record) -> impl Iterator<Item = TraceRecord> + use<> {
-    let record = |step| TraceRecord { ns: at.0, step };
+fn steps(Record { at, qpn, step }: &Record) -> impl Iterator<Item = TraceRecord> + use<> {
+    let (ns, qp) = (at.0, qpn.map(|qpn| qpn.get()));
+    let record = move |step| TraceRecord { ns, qp, step };
     let acknowledged = match *step {
         Step::Copy { index, last: true, .. } => Some(TraceStep::Acknowledged { index }),
         _ => None,
