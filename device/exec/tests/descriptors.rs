@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use vrnic_abi::GuestAddr;
 use vrnic_exec::adapter::driver::Driver;
 use vrnic_exec::adapter::host::ProcessHost;
 use vrnic_exec::memory::space::Space;
+use vrnic_exec::memory::spaces::Placement;
 use vrnic_exec::trap::task::FileId;
 use vrnic_exec::uverbs::channel::Channel;
 use vrnic_exec::uverbs::device::Device;
@@ -30,7 +30,7 @@ impl Process for Closing {
     fn write(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
         Err(Errno::FAULT)
     }
-    fn place(&self, _: u64, _: u64, _: bool) -> Result<GuestAddr, Errno> {
+    fn place(&self, _: u64, _: u64, _: bool) -> Result<Placement, Errno> {
         Err(Errno::FAULT)
     }
     fn file(&self, _: i32) -> Result<FileId, Errno> {

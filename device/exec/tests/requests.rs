@@ -10,26 +10,39 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use rustix::io::Errno;
-use vrnic_abi::GuestAddr;
+use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_exec::adapter::driver::Driver;
 use vrnic_exec::adapter::host::ProcessHost;
-use vrnic_exec::memory::spaces::Spaces;
+use vrnic_exec::memory::space::Space;
+use vrnic_exec::memory::spaces::{Number, Placement, Spaces};
 use vrnic_exec::trap::task::FileId;
 use vrnic_exec::uverbs::device::{Device, Neighbors};
 use vrnic_exec::uverbs::dispatch::ioctl;
 use vrnic_exec::uverbs::file::OpenFile;
 use vrnic_exec::uverbs::process::Process;
 use vrnic_exec::uverbs::routes::Routes;
-use vrnic_exec::uverbs::wire::async_event;
-use vrnic_packet::MacAddr;
+use vrnic_exec::uverbs::wire::{async_event, cq};
+use vrnic_packet::{MacAddr, Nanos};
 
 /// Number of bytes of memory of the program, from address zero on.
 const MEMORY: usize = 64 << 10;
 
-/// A program that consists of memory.
-struct Program(RefCell<Vec<u8>>);
+/// A program that consists of memory. Addresses for the adapter are those of this process, where
+/// nothing is mapped.
+struct Program {
+    memory: RefCell<Vec<u8>>,
+    spaces: Arc<Spaces>,
+    number: Number,
+}
 
 impl Program {
+    fn new(file: &OpenFile, memory: Vec<u8>) -> Self {
+        let spaces = Arc::clone(file.device().driver().host().spaces());
+        let own = Space::open(nix::unistd::Pid::this()).expect("own memory");
+        let number = spaces.insert(own).expect("room");
+        Self { memory: RefCell::new(memory), spaces, number }
+    }
+
     fn range(addr: u64, len: usize) -> Result<std::ops::Range<usize>, Errno> {
         let start = usize::try_from(addr).map_err(|_| Errno::FAULT)?;
         let end = start.checked_add(len).filter(|end| *end <= MEMORY).ok_or(Errno::FAULT)?;
@@ -39,18 +52,19 @@ impl Program {
 
 impl Process for Program {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
-        into.copy_from_slice(&self.0.borrow()[Self::range(addr, into.len())?]);
+        into.copy_from_slice(&self.memory.borrow()[Self::range(addr, into.len())?]);
         Ok(())
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Errno> {
-        self.0.borrow_mut()[Self::range(addr, from.len())?].copy_from_slice(from);
+        self.memory.borrow_mut()[Self::range(addr, from.len())?].copy_from_slice(from);
         Ok(())
     }
 
-    fn place(&self, addr: u64, len: u64, _written: bool) -> Result<GuestAddr, Errno> {
+    fn place(&self, addr: u64, len: u64, _written: bool) -> Result<Placement, Errno> {
         let len = usize::try_from(len).map_err(|_| Errno::FAULT)?;
-        Self::range(addr, len).map(|_| GuestAddr::new(1 << 47 | addr))
+        Self::range(addr, len)?;
+        self.spaces.place(self.number, addr)
     }
 
     fn file(&self, _descriptor: i32) -> Result<FileId, Errno> {
@@ -63,10 +77,15 @@ impl Process for Program {
 }
 
 fn open() -> OpenFile {
+    open_in(&Arc::default())
+}
+
+/// Opens the device file of an adapter in this network.
+fn open_in(fabric: &Arc<Fabric<ProcessHost>>) -> OpenFile {
     let (spaces, routes) = (Arc::new(Spaces::default()), Arc::new(Routes::default()));
     let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
     let mac = [2, 0, 0, 0, 0, 1];
-    let driver = Driver::new("vrnic0", MacAddr(mac), host, &Arc::default()).expect("an adapter");
+    let driver = Driver::new("vrnic0", MacAddr(mac), host, fabric).expect("an adapter");
     let gid = [1; 16];
     driver.set_gid(0, gid).expect("a GID");
     let neighbors = Arc::new(Neighbors::from([(gid, mac)]));
@@ -124,7 +143,7 @@ proptest! {
         requests in prop::collection::vec(request(), 1..60),
     ) {
         let mut file = open();
-        let program = Program(RefCell::new(memory.repeat(16)));
+        let program = Program::new(&file, memory.repeat(16));
         program.write(0, &context()).expect("room");
         prop_assert_eq!(ioctl(&mut file, &program, 0), Ok(()));
         for (object, method, attributes) in requests {
@@ -139,7 +158,7 @@ proptest! {
         addr in any::<u64>(),
     ) {
         let mut file = open();
-        let program = Program(RefCell::new(bytes.repeat(64)));
+        let program = Program::new(&file, bytes.repeat(64));
         let _answer = ioctl(&mut file, &program, addr);
         let _answer = ioctl(&mut file, &program, addr % MEMORY as u64);
     }
@@ -148,7 +167,7 @@ proptest! {
 #[test]
 fn a_context_exists_once_and_what_needs_one_is_refused_before() {
     let mut file = open();
-    let program = Program(RefCell::new(vec![0; MEMORY]));
+    let program = Program::new(&file, vec![0; MEMORY]);
     let alloc_pd =
         encode(0, 0, &[(2, 8, 1, 3), (0, 8, 1, 0), (1, 4, 1, 0x4000), (4097, 8, 1, 0x4010)]);
     program.write(0, &alloc_pd).expect("room");
@@ -166,7 +185,7 @@ fn a_context_exists_once_and_what_needs_one_is_refused_before() {
 #[test]
 fn the_first_channel_for_events_stays_that_of_objects_that_name_none() {
     let mut file = open();
-    let program = Program(RefCell::new(vec![0; MEMORY]));
+    let program = Program::new(&file, vec![0; MEMORY]);
     let alloc = encode(async_event::OBJECT, async_event::ALLOC, &[(0, 0, 1, 0)]);
     program.write(0, &context()).expect("room");
     assert_eq!(ioctl(&mut file, &program, 0), Ok(()));
@@ -180,10 +199,49 @@ fn the_first_channel_for_events_stays_that_of_objects_that_name_none() {
     assert_eq!(refused, Some(Errno::MFILE));
 }
 
+/// Writes the request for a CQ of 64 entries at an address of the program.
+fn create_cq(program: &Program, addr: u64) {
+    let ring = [0x8000u64.to_le_bytes(), 6u64.to_le_bytes()].concat();
+    program.write(addr + 0x800, &ring).expect("room");
+    let attributes = [
+        (0, 0, 1, 0),
+        (cq::ENTRIES, 4, 1, 64),
+        (cq::USER_HANDLE, 8, 1, 0),
+        (cq::VECTOR, 4, 1, 0),
+        (cq::RESP_ENTRIES, 4, 1, addr + 0xc00),
+        (4096, 16, 1, addr + 0x800),
+        (4097, 24, 1, addr + 0xd00),
+    ];
+    program.write(addr, &encode(cq::OBJECT, cq::CREATE, &attributes)).expect("room");
+}
+
+#[test]
+fn memory_of_what_cannot_be_destroyed_is_not_used_again() {
+    let fabric: Arc<Fabric<ProcessHost>> = Arc::default();
+    for refuses in [false, true] {
+        let mut file = open_in(&fabric);
+        let program = Program::new(&file, vec![0; MEMORY]);
+        program.write(0, &context()).expect("room");
+        assert_eq!(ioctl(&mut file, &program, 0), Ok(()));
+        create_cq(&program, 0x1000);
+        assert_eq!(ioctl(&mut file, &program, 0x1000), Ok(()));
+        if refuses {
+            let rule = "fail-command command=destroy-cq status=busy".parse().expect("a rule");
+            fabric.faults.add(rule, Nanos(1)).expect("room");
+        }
+        drop(file);
+        program.spaces.free(program.number);
+        let own = Space::open(nix::unistd::Pid::this()).expect("own memory");
+        let next = program.spaces.insert(own).expect("room");
+        // The adapter may go on to write to the ring of the queue.
+        assert_eq!(next == program.number, !refuses);
+    }
+}
+
 #[test]
 fn unknown_requests_have_the_errors_of_the_kernel() {
     let mut file = open();
-    let program = Program(RefCell::new(vec![0; MEMORY]));
+    let program = Program::new(&file, vec![0; MEMORY]);
     let mut refused = |bytes: &[u8]| {
         program.write(0, bytes).expect("room");
         ioctl(&mut file, &program, 0)

@@ -12,7 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
@@ -51,8 +51,8 @@ pub struct Space {
     executes: AtomicBool,
     /// The round in which the process was last found to exist.
     seen: AtomicU64,
-    /// True if an adapter has got an address of this memory.
-    placed: AtomicBool,
+    /// Number of ranges of this memory of which an adapter has the addresses.
+    placements: AtomicU32,
 }
 
 impl Space {
@@ -73,7 +73,7 @@ impl Space {
             file,
             process,
             executes: AtomicBool::new(false),
-            placed: AtomicBool::new(false),
+            placements: AtomicU32::new(0),
             seen: AtomicU64::new(Round::OWN.0),
         })
     }
@@ -84,15 +84,20 @@ impl Space {
         self.pid
     }
 
-    /// Records that an adapter gets an address of this memory.
-    pub fn set_placed(&self) {
-        self.placed.store(true, Ordering::Relaxed);
+    /// Records that an adapter gets the addresses of a range of this memory.
+    pub(super) fn place(&self) {
+        self.placements.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether an adapter may have an address of this memory.
+    /// Records that no adapter has the addresses of one such range any more.
+    pub(super) fn unplace(&self) {
+        self.placements.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of ranges of which an adapter has the addresses.
     #[must_use]
-    pub fn is_placed(&self) -> bool {
-        self.placed.load(Ordering::Relaxed)
+    pub fn placements(&self) -> u32 {
+        self.placements.load(Ordering::Relaxed)
     }
 
     /// Records that the process is about to execute another program. After this, and after the end

@@ -60,8 +60,9 @@ pub fn split(addr: GuestAddr) -> (Number, u64) {
 enum Memory {
     Process(Arc<Space>),
     Ring(Mapping),
-    /// The memory of a process that has ended. Adapters may still have addresses of it.
-    Gone,
+    /// Memory of a process that is not there any more, of which adapters still have the addresses
+    /// of this number of ranges.
+    Gone(u32),
 }
 
 /// The memory of all numbers.
@@ -83,7 +84,7 @@ impl Spaces {
     /// # Errors
     /// `ENOMEM` if there are too many.
     pub fn insert(&self, space: Space) -> Result<Number, Errno> {
-        let is_process = |memory: &Memory| matches!(memory, Memory::Process(_) | Memory::Gone);
+        let is_process = |memory: &Memory| matches!(memory, Memory::Process(_) | Memory::Gone(_));
         self.add(Memory::Process(Arc::new(space)), is_process, PROCESSES_MAX)
     }
 
@@ -125,23 +126,49 @@ impl Spaces {
         }
     }
 
-    /// Frees the memory of a process that has ended. Returns whether its number is free, too,
-    /// because no adapter has an address of it; otherwise the number keeps its meaning until it is
-    /// removed.
-    pub fn free_ended(&self, number: Number) -> bool {
-        let Some(space) = self.get(number).filter(|space| !space.exists()) else { return false };
-        if !space.is_placed() {
-            self.remove(number);
-            return true;
-        }
-        let mut all = self.all.write();
-        if let Some(place) = number.index().and_then(|index| all.get_mut(index)) {
-            *place = Some(Memory::Gone);
-        }
-        false
+    /// Records that an adapter gets the address of a range in the memory of a process.
+    ///
+    /// # Errors
+    /// `EFAULT` if there is no such memory, or no such address.
+    pub fn place(self: &Arc<Self>, number: Number, addr: u64) -> Result<Placement, Errno> {
+        let addr = number.place(addr)?;
+        self.get(number).ok_or(Errno::FAULT)?.place();
+        Ok(Placement { spaces: Arc::clone(self), number, addr })
     }
 
-    /// Removes the memory with this number, when no adapter holds it.
+    /// Records that no adapter has the address of one range any more.
+    fn unplace(&self, number: Number) {
+        let mut all = self.all.write();
+        let Some(place) = number.index().and_then(|index| all.get_mut(index)) else { return };
+        match place {
+            Some(Memory::Process(space)) => space.unplace(),
+            Some(Memory::Gone(1)) => *place = None,
+            Some(Memory::Gone(count)) => *count -= 1,
+            Some(Memory::Ring(_)) | None => {}
+        }
+    }
+
+    /// Frees the memory of a process. Its number is another one's only when no adapter has an
+    /// address of it any more.
+    pub fn free(&self, number: Number) {
+        let Some(space) = self.get(number) else { return };
+        let mut all = self.all.write();
+        if let Some(place) = number.index().and_then(|index| all.get_mut(index)) {
+            let count = space.placements();
+            *place = (count > 0).then_some(Memory::Gone(count));
+        }
+    }
+
+    /// Frees the memory of a process that has ended. Returns whether it has ended.
+    pub fn free_ended(&self, number: Number) -> bool {
+        let ended = self.get(number).is_some_and(|space| !space.exists());
+        if ended {
+            self.free(number);
+        }
+        ended
+    }
+
+    /// Removes the ring with this number, when no adapter holds it.
     pub fn remove(&self, number: Number) {
         let Some(index) = number.index() else { return };
         let removed = self.all.write().get_mut(index).map(Option::take);
@@ -156,7 +183,7 @@ impl Spaces {
         let all = self.all.read_recursive();
         let spaces = all.iter().flatten().filter_map(|memory| match memory {
             Memory::Process(space) => Some(space),
-            Memory::Ring(_) | Memory::Gone => None,
+            Memory::Ring(_) | Memory::Gone(_) => None,
         });
         spaces.filter(|space| space.pid() == pid).cloned().collect()
     }
@@ -181,6 +208,29 @@ impl Spaces {
     /// Begins a round of the worker, in which the end of each process is looked for anew.
     pub fn next_round(&self) {
         self.round.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A range in the memory of a process of which an adapter has the address. While this exists, the
+/// number of the memory is no other one's.
+#[derive(Debug)]
+pub struct Placement {
+    spaces: Arc<Spaces>,
+    number: Number,
+    addr: GuestAddr,
+}
+
+impl Placement {
+    /// Returns the adapter's address of the range.
+    #[must_use]
+    pub fn addr(&self) -> GuestAddr {
+        self.addr
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        self.spaces.unplace(self.number);
     }
 }
 
@@ -209,7 +259,7 @@ impl HeldSpaces<'_> {
         match self.get(number)? {
             Memory::Process(space) => space.read(self.round, at, into).ok(),
             Memory::Ring(ring) => words::read(ring.words(), at, into),
-            Memory::Gone => None,
+            Memory::Gone(_) => None,
         }
     }
 
@@ -223,7 +273,7 @@ impl HeldSpaces<'_> {
                 space.write(self.round, at, from).ok()
             }
             Memory::Ring(ring) => words::write(ring.words(), at, from),
-            Memory::Gone => None,
+            Memory::Gone(_) => None,
         }
     }
 }
@@ -239,7 +289,7 @@ mod tests {
         let first = spaces.insert(own()).expect("room");
         let second = spaces.insert(own()).expect("room");
         assert_ne!(first, second);
-        spaces.remove(first);
+        spaces.free(first);
         assert!(spaces.get(first).is_none() && spaces.get(second).is_some());
         assert_eq!(spaces.insert(own()), Ok(first));
         assert_eq!(spaces.of(Pid::this()).len(), 2);
@@ -247,26 +297,28 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_process_that_has_ended_is_free() {
-        let spaces = Spaces::default();
+        let spaces = Arc::new(Spaces::default());
         let mut children = [0, 1]
             .map(|_| std::process::Command::new("sleep").arg("60").spawn().expect("a program"));
         let numbers = children.each_ref().map(|child| {
             let pid = Pid::from_raw(i32::try_from(child.id()).expect("a number"));
             spaces.insert(Space::open(pid).expect("its memory")).expect("room")
         });
-        spaces.get(numbers[1]).expect("a process").set_placed();
+        let placement = spaces.place(numbers[1], 1 << 16).expect("an address");
         assert!(numbers.iter().all(|number| !spaces.free_ended(*number)));
         assert!(numbers.iter().all(|number| spaces.get(*number).is_some()), "they live");
         for child in &mut children {
             child.kill().and_then(|()| child.wait()).expect("a running process");
         }
-        assert_eq!(numbers.map(|number| spaces.free_ended(number)), [true, false]);
+        assert_eq!(numbers.map(|number| spaces.free_ended(number)), [true, true]);
         assert!(numbers.iter().all(|number| spaces.get(*number).is_none()));
         // An adapter may have addresses of the second one, so its number is not used again.
         let own = || spaces.insert(Space::open(Pid::this()).expect("own memory"));
         assert_eq!(own(), Ok(numbers[0]));
         assert!(own().is_ok_and(|number| !numbers.contains(&number)));
         assert_eq!(spaces.hold().read(numbers[1], 1 << 16, &mut [0; 8]), None);
+        drop(placement);
+        assert_eq!(own(), Ok(numbers[1]), "no adapter has an address any more");
     }
 
     #[test]

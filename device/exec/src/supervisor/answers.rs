@@ -151,7 +151,8 @@ impl Answers {
         };
         let (file, number) = self.files.of_process(file, process, opens)?;
         let space = self.spaces.get(number).ok_or(Errno::FAULT)?;
-        let caller = Caller { listener, id, thread: call.thread, space, number };
+        let caller =
+            Caller { listener, id, thread: call.thread, space, number, spaces: &self.spaces };
         dispatch::ioctl(file, &caller, call.arg(2))
     }
 

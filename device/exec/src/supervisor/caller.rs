@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use nix::unistd::Pid;
 use rustix::io::Errno;
-use vrnic_abi::GuestAddr;
 
 use crate::memory::space::{Round, Space};
-use crate::memory::spaces::Number;
+use crate::memory::spaces::{Number, Placement, Spaces};
 use crate::trap::listener::{Id, Listener};
 use crate::trap::task::{self, FileId};
 use crate::uverbs::process::Process;
@@ -26,6 +25,8 @@ pub struct Caller<'a> {
     pub space: Arc<Space>,
     /// The number of that memory.
     pub number: Number,
+    /// The memory of all numbers.
+    pub spaces: &'a Arc<Spaces>,
 }
 
 impl Process for Caller<'_> {
@@ -37,10 +38,9 @@ impl Process for Caller<'_> {
         self.space.write(Round::OWN, addr, from)
     }
 
-    fn place(&self, addr: u64, len: u64, written: bool) -> Result<GuestAddr, Errno> {
+    fn place(&self, addr: u64, len: u64, written: bool) -> Result<Placement, Errno> {
         task::check_memory(self.space.pid(), addr, len, written)?;
-        self.space.set_placed();
-        self.number.place(addr)
+        self.spaces.place(self.number, addr)
     }
 
     fn mapped(&self, addr: u64, len: u64) -> Option<(FileId, u64)> {

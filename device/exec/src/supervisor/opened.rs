@@ -16,7 +16,7 @@ use crate::uverbs::file::OpenFile;
 
 /// Maximum number of files at a time.
 const FILES_MAX: usize = 4096;
-/// Maximum number of processes that make requests to one file.
+/// Maximum number of living processes that make requests to one file.
 const PROCESSES_MAX: usize = 256;
 
 /// A device file, and the memory of the processes that have made requests to it.
@@ -107,7 +107,7 @@ impl Files {
         let Some(Opened { file, memories }) = self.all.remove(&id) else { return };
         // The adapter stops using the memory before its number is free.
         drop(file);
-        memories.into_iter().for_each(|number| self.spaces.remove(number));
+        memories.into_iter().for_each(|number| self.spaces.free(number));
     }
 
     /// Closes the files that programs have closed.
@@ -115,5 +115,41 @@ impl Files {
         for id in self.closing.ended() {
             self.close(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Instant;
+
+    use vrnic_packet::MacAddr;
+
+    use super::*;
+    use crate::adapter::driver::Driver;
+    use crate::adapter::host::ProcessHost;
+
+    #[test]
+    fn a_file_serves_any_number_of_processes_one_after_the_other() {
+        let spaces = Arc::new(Spaces::default());
+        let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let driver = Driver::new("vrnic0", mac, host, &Arc::default()).expect("an adapter");
+        let drivers = Arc::from([driver]);
+        let device = Device::new(&drivers, 0, vec![[1; 16]], &Arc::default(), &Arc::default());
+        let mut files = Files::new(&spaces).expect("inotify");
+        let (id, _theirs) = files.open(&Arc::new(device)).expect("a file");
+        // Regions that they leave behind.
+        let mut placements = Vec::new();
+        for _ in 0..PROCESSES_MAX + 4 {
+            let mut child = Command::new("sleep").arg("60").spawn().expect("a program");
+            let pid = Pid::from_raw(i32::try_from(child.id()).expect("a number"));
+            let (_, number) = files.of_process(id, pid, || Space::open(pid)).expect("room");
+            placements.push(spaces.place(number, 1 << 16).expect("an address"));
+            child.kill().and_then(|()| child.wait()).expect("a running process");
+        }
+        let mut numbers: Vec<_> = placements.iter().map(|placement| placement.addr()).collect();
+        numbers.dedup();
+        assert_eq!(numbers.len(), placements.len(), "each has a number of its own");
     }
 }

@@ -130,7 +130,12 @@ mod tests {
         fn write(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
             Err(Errno::FAULT)
         }
-        fn place(&self, _: u64, _: u64, _: bool) -> Result<vrnic_abi::GuestAddr, Errno> {
+        fn place(
+            &self,
+            _: u64,
+            _: u64,
+            _: bool,
+        ) -> Result<crate::memory::spaces::Placement, Errno> {
             Err(Errno::FAULT)
         }
         fn file(&self, _: i32) -> Result<FileId, Errno> {

@@ -9,7 +9,7 @@ use super::file::OpenFile;
 use super::objects::Object;
 use super::region::forget;
 use super::request::Request;
-use super::ring::Rings;
+use super::ring::{RingMemory, Rings};
 use super::routes::{Route, Source};
 use super::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
 use crate::memory::{PAGE, PAGE_SHIFT};
@@ -18,8 +18,8 @@ use crate::memory::{PAGE, PAGE_SHIFT};
 const TIMESTAMPS: u32 = 1 << 0;
 const IGNORE_OVERRUN: u32 = 1 << 1;
 
-/// Returns the place of a ring of a process, which begins at a page. If the ring is in the device
-/// file, adds it to `rings`.
+/// Returns the place of a ring of a process, which begins at a page. Adds the memory of the ring to
+/// `rings`.
 ///
 /// # Errors
 /// `EINVAL` if it does not begin so, `EFAULT` if it is not there.
@@ -38,14 +38,12 @@ pub fn ring(
         let end = start.checked_add(len)?.checked_next_multiple_of(PAGE)?;
         file.ring(id, start..end)
     });
-    let place = match shared {
-        Some(shared) => {
-            let place = shared.number().place(0)?;
-            rings.push(shared);
-            place
-        }
-        None => request.process().place(addr, len, written)?,
+    let memory = match shared {
+        Some(shared) => RingMemory::Shared(shared),
+        None => RingMemory::Placed(request.process().place(addr, len, written)?),
     };
+    let place = memory.addr()?;
+    rings.push(memory);
     Ok(Pages::new(place, PAGE_SHIFT, 0))
 }
 

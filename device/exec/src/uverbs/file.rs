@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use vrnic_abi::admin::command;
 use vrnic_abi::uar::SLOTS;
 use vrnic_abi::uverbs::NEXT_RING;
-use vrnic_abi::{ContextId, UarIndex, regs};
+use vrnic_abi::{ContextId, Key, UarIndex, regs};
 use vrnic_queues::mapping::Mapping;
 
 use super::channel::Channel;
@@ -24,6 +24,7 @@ use crate::adapter::bar;
 use crate::adapter::waker::Page as KickPage;
 use crate::descriptors::check_room;
 use crate::memory::space::errno;
+use crate::memory::spaces::Placement;
 use crate::trap::task::FileId;
 
 /// Offset in a device file of the page with the clock. No doorbell and no queue is there.
@@ -50,8 +51,10 @@ pub struct OpenFile {
     id: FileId,
     context: Option<ContextId>,
     pages: Vec<Page>,
-    /// The rings in the memory that the program maps, by the kind and the number of their queues.
+    /// The memory of rings, by the kind and the number of their queues.
     rings: HashMap<(Source, u32), Rings>,
+    /// The memory of regions, by the indices of their keys.
+    regions: HashMap<u32, Placement>,
     /// The objects of the program.
     pub objects: Objects,
     /// The channels for asynchronous events. The first is that of objects which name none.
@@ -87,6 +90,7 @@ impl OpenFile {
             context: None,
             pages: Vec::new(),
             rings: HashMap::new(),
+            regions: HashMap::new(),
             objects: Objects::default(),
             events: Vec::new(),
             channels: Vec::new(),
@@ -125,6 +129,11 @@ impl OpenFile {
         if !rings.is_empty() {
             self.rings.insert((source, id), rings);
         }
+    }
+
+    /// Keeps the memory of a region until the region is destroyed or gets other memory.
+    pub fn keep_region(&mut self, key: Key, memory: Placement) {
+        self.regions.insert(key.index(), memory);
     }
 
     /// Returns the context.
@@ -270,7 +279,10 @@ impl OpenFile {
         };
         match object {
             Object::Ah(_) => {}
-            Object::Mr(key) => driver.command::<command::DeregMr>(key)?,
+            Object::Mr(key) => {
+                driver.command::<command::DeregMr>(key)?;
+                drop(self.regions.remove(&key.index()));
+            }
             Object::Pd(pdn) => driver.command::<command::FreePd>(pdn)?,
             Object::Cq(cqn, uar) => {
                 driver.command::<command::DestroyCq>(cqn)?;
@@ -315,6 +327,10 @@ impl Drop for OpenFile {
             // In this order, nothing uses it any more.
             let _refused = self.destroy(&object);
         }
+        // What the adapter has refused to destroy may use its memory for ever. So the memory stays,
+        // and its numbers are no other one's.
+        std::mem::forget(std::mem::take(&mut self.rings));
+        std::mem::forget(std::mem::take(&mut self.regions));
         self.destroy_context();
         for events in &self.events {
             self.device.routes().remove_device(events);

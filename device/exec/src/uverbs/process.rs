@@ -3,8 +3,8 @@
 use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::io::Errno;
-use vrnic_abi::GuestAddr;
 
+use crate::memory::spaces::Placement;
 use crate::trap::task::FileId;
 
 /// A process that makes a request, and waits for the answer.
@@ -21,12 +21,12 @@ pub trait Process {
     /// `EFAULT` if not all of it can be written.
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Errno>;
 
-    /// Returns the adapter's address of a range of its memory, all of which is there and can be
+    /// Gives the adapter the address of a range of its memory, all of which is there and can be
     /// read, or also written.
     ///
     /// # Errors
     /// `EFAULT` if that is not so.
-    fn place(&self, addr: u64, len: u64, written: bool) -> Result<GuestAddr, Errno>;
+    fn place(&self, addr: u64, len: u64, written: bool) -> Result<Placement, Errno>;
 
     /// Returns the file of which a range of its memory is a shared mapping, and the place of the
     /// range in the file. `None` if that is not so.

@@ -35,11 +35,12 @@ pub fn alloc_pd(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno>
     told.inspect_err(|_| forget(file, handle, &object))
 }
 
-/// Destroys an object whose handle the program has not got.
+/// Destroys an object whose handle the program has not got. If the adapter refuses that, the object
+/// stays until the file ends.
 pub fn forget(file: &mut OpenFile, handle: u32, object: &Object) {
-    file.objects.remove(handle);
-    // Nothing can use it.
-    let _counts = file.destroy(object);
+    if file.destroy(object).is_ok() {
+        file.objects.remove(handle);
+    }
 }
 
 /// Registers a region (`ib_uverbs_reg_mr`, and `reg_user_mr` of the driver).
@@ -74,10 +75,11 @@ pub fn register(file: &mut OpenFile, request: &Request<'_>, command: &RegMr) -> 
         return Err(Errno::INVAL);
     }
     let place = request.process().place(start, length, access.intersects(WRITING))?;
-    let table = Pages::new(place.get() & !page, PAGE_SHIFT, 0);
+    let table = Pages::new(place.addr().get() & !page, PAGE_SHIFT, 0);
     let mut params = admin::RegMr::new(pdn, access.bits(), hca_va, length, table);
     params.flags = flags.bits().into();
     let key = driver.command::<command::RegMr>(&params)?;
+    file.keep_region(key, place);
     let object = Object::Mr(key);
     let handle = file.objects.insert(object);
     let answer = RegMrResp { mr_handle: handle, lkey: key.get(), rkey: key.get() };

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
+use vrnic_abi::GuestAddr;
 use vrnic_queues::mapping::Mapping;
 
-use crate::memory::spaces::{Number, Spaces};
+use crate::memory::spaces::{Number, Placement, Spaces};
 
 /// The part of a device file from which rings come: 2^50 bytes, of which each is used once.
 pub const RINGS: Range<u64> = 1 << 36..(1 << 36) + (1 << 50);
@@ -56,8 +57,30 @@ impl Drop for SharedRing {
     }
 }
 
-/// The rings of a queue, as far as they are in a device file.
-pub type Rings = Vec<SharedRing>;
+/// The memory of a ring.
+#[derive(Debug)]
+pub enum RingMemory {
+    /// In a device file.
+    Shared(SharedRing),
+    /// Any memory of a process.
+    Placed(Placement),
+}
+
+impl RingMemory {
+    /// Returns the adapter's address of the ring.
+    ///
+    /// # Errors
+    /// None: each ring has an address.
+    pub fn addr(&self) -> Result<GuestAddr, Errno> {
+        match self {
+            Self::Shared(ring) => ring.number().place(0),
+            Self::Placed(placement) => Ok(placement.addr()),
+        }
+    }
+}
+
+/// The rings of a queue. They are dropped only when the adapter does not use them any more.
+pub type Rings = Vec<RingMemory>;
 
 #[cfg(test)]
 mod tests {
