@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use vrnic_abi::GuestAddr;
 use vrnic_adapter::host::{CopyFault, GuestMemory, HeldMemory, Lane, Place};
 use vrnic_exec::adapter::host::ProcessHost;
-use vrnic_exec::memory::space::{Round, Space};
+use vrnic_exec::memory::space::Space;
 use vrnic_exec::memory::spaces::{Number, Spaces};
 
 /// Number of bytes before the heap that are not mapped, at least.
@@ -75,7 +75,6 @@ fn area(line: &str) -> Option<Range<u64>> {
 /// A host that reaches the program, and this process.
 struct Rig {
     host: ProcessHost,
-    spaces: Arc<Spaces>,
     program: Program,
     theirs: Number,
     own: Number,
@@ -88,7 +87,7 @@ impl Rig {
         let theirs = spaces.insert(program.open()).expect("room");
         let own = spaces.insert(Space::open(Pid::this()).expect("own memory")).expect("room");
         let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
-        Self { host, spaces, program, theirs, own }
+        Self { host, program, theirs, own }
     }
 
     fn theirs(&self, addr: u64) -> GuestAddr {
@@ -96,7 +95,6 @@ impl Rig {
     }
 
     fn copy(&self, from: GuestAddr, to: GuestAddr, len: usize) -> Result<(), CopyFault> {
-        self.spaces.next_round();
         let held = self.host.hold(Lane::SHARED);
         let place = |addr| Place { memory: &held, addr };
         ProcessHost::copy(place(from), place(to), len)
@@ -106,7 +104,7 @@ impl Rig {
     fn memory(&self) -> Vec<u8> {
         let heap = &self.program.heap;
         let mut bytes = vec![0; usize::try_from(heap.end - heap.start).expect("a length")];
-        self.program.open().read(Round::OWN, heap.start, &mut bytes).expect("mapped");
+        self.program.open().read(heap.start, &mut bytes).expect("mapped");
         bytes
     }
 }
@@ -154,7 +152,7 @@ fn words_in_unmapped_memory_are_not_accessed() {
 }
 
 #[test]
-fn memory_of_a_program_that_has_ended_fails_in_the_next_round() {
+fn memory_of_a_program_that_has_ended_fails() {
     let mut rig = Rig::new();
     let own = [0u8; 16 << 10];
     let near = rig.own.place(own.as_ptr() as u64).expect("an address");

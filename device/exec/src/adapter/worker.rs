@@ -131,9 +131,6 @@ struct Work {
 /// Polls all adapters, and hands their events on.
 fn round(drivers: &[Driver], events: &dyn Events) -> Work {
     let mut work = Work::default();
-    if let Some(driver) = drivers.first() {
-        driver.host().spaces().next_round();
-    }
     for (place, driver) in drivers.iter().enumerate() {
         let polled = poll(driver);
         work.busy |= polled.busy;

@@ -13,6 +13,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
@@ -30,15 +31,10 @@ const LAST: usize = 8;
 /// Up to so many bytes, `/proc/PID/mem` is read faster than memory by the number of the process.
 const SHORT: usize = 8 << 10;
 
-/// A round of the worker. Within one, the end of a process is looked for once: the kernel gives the
-/// number of a process that has ended to another one only after all other numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round(pub u64);
-
-impl Round {
-    /// A round that has no other access.
-    pub const OWN: Self = Self(u64::MAX);
-}
+/// Time for which a process is taken to exist after it was found to. The kernel gives the number of
+/// a process that has ended to another one only after all other numbers, which takes longer. A
+/// program can delay accesses to its memory for any time, and so those to the memory of others.
+const BELIEVED: Duration = Duration::from_micros(200);
 
 /// The memory of a process.
 #[derive(Debug)]
@@ -49,7 +45,9 @@ pub struct Space {
     process: OwnedFd,
     /// True when the process executes, or has executed, another program.
     executes: AtomicBool,
-    /// The round in which the process was last found to exist.
+    /// The time at which the memory was opened.
+    opened: Instant,
+    /// The nanoseconds from then to the time at which the process was last found to exist.
     seen: AtomicU64,
     /// Number of ranges of this memory of which an adapter has the addresses.
     placements: AtomicU32,
@@ -74,7 +72,8 @@ impl Space {
             process,
             executes: AtomicBool::new(false),
             placements: AtomicU32::new(0),
-            seen: AtomicU64::new(Round::OWN.0),
+            opened: Instant::now(),
+            seen: AtomicU64::new(0),
         })
     }
 
@@ -108,15 +107,18 @@ impl Space {
 
     /// Returns whether the process has ended, so that its number may soon be another one's.
     #[inline]
-    fn has_ended(&self, Round(round): Round) -> bool {
-        if round != Round::OWN.0 && self.seen.load(Ordering::Relaxed) == round {
+    fn has_ended(&self) -> bool {
+        // CAST: it does not overflow for 500 years.
+        let now = self.opened.elapsed().as_nanos() as u64;
+        let age = now.saturating_sub(self.seen.load(Ordering::Relaxed));
+        if Duration::from_nanos(age) < BELIEVED {
             return false;
         }
         let mut ended = [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)];
         if poll(&mut ended, PollTimeout::ZERO) != Ok(0) {
             return true;
         }
-        self.seen.store(round, Ordering::Relaxed);
+        self.seen.store(now, Ordering::Relaxed);
         false
     }
 
@@ -131,7 +133,7 @@ impl Space {
     ///
     /// # Errors
     /// `EFAULT` if not all of it is there.
-    pub fn read(&self, round: Round, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
         check(addr, into.len())?;
         if into.is_empty() {
             return Ok(());
@@ -139,7 +141,7 @@ impl Space {
         if into.len() <= SHORT || self.executes.load(Ordering::Relaxed) {
             return self.file.read_exact_at(into, addr).map_err(|_| Errno::FAULT);
         }
-        if self.has_ended(round) {
+        if self.has_ended() {
             return Err(Errno::FAULT);
         }
         let (base, len) = (to_usize(addr)?, into.len());
@@ -152,7 +154,7 @@ impl Space {
     ///
     /// # Errors
     /// `EFAULT` if not all of it can be written.
-    pub fn write(&self, round: Round, addr: u64, from: &[u8]) -> Result<(), Errno> {
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Errno> {
         check(addr, from.len())?;
         if from.is_empty() {
             return Ok(());
@@ -166,7 +168,7 @@ impl Space {
                 .and_then(|()| self.file.write_all_at(last, addr + split as u64))
                 .map_err(|_| Errno::FAULT);
         }
-        if self.has_ended(round) {
+        if self.has_ended() {
             return Err(Errno::FAULT);
         }
         // The kernel copies one range after the other.
@@ -215,9 +217,9 @@ mod tests {
         let space = own();
         for way in 0..2 {
             let mut read = [0; 100];
-            space.read(Round::OWN, addr, &mut read).expect("memory");
+            space.read(addr, &mut read).expect("memory");
             assert_eq!(read, [7; 100], "way {way}");
-            space.write(Round::OWN, addr, &read).expect("memory");
+            space.write(addr, &read).expect("memory");
             space.set_executes();
         }
     }
@@ -226,8 +228,8 @@ mod tests {
     fn accesses_outside_of_memory_fail() {
         let space = own();
         for addr in [0, 1 << 12, END - 4, u64::MAX - 3] {
-            assert_eq!(space.read(Round::OWN, addr, &mut [0; 8]), Err(Errno::FAULT), "{addr:#x}");
-            assert_eq!(space.write(Round::OWN, addr, &[0; 8]), Err(Errno::FAULT), "{addr:#x}");
+            assert_eq!(space.read(addr, &mut [0; 8]), Err(Errno::FAULT), "{addr:#x}");
+            assert_eq!(space.write(addr, &[0; 8]), Err(Errno::FAULT), "{addr:#x}");
         }
     }
 
@@ -236,15 +238,16 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process number"));
         let space = Space::open(pid).expect("its memory");
-        assert!(space.exists());
+        assert!(space.exists() && !space.has_ended());
         child.kill().expect("a running process");
         child.wait().expect("a child");
         assert!(!space.exists());
         // By the number of the process, which another one may have now, and by the file.
-        assert!(space.has_ended(Round::OWN));
-        assert_eq!(space.read(Round::OWN, 1 << 16, &mut [0; 8]), Err(Errno::FAULT));
-        assert_eq!(space.write(Round::OWN, 1 << 16, &[0; 8]), Err(Errno::FAULT));
+        std::thread::sleep(BELIEVED);
+        assert!(space.has_ended());
+        assert_eq!(space.read(1 << 16, &mut [0; 8]), Err(Errno::FAULT));
+        assert_eq!(space.write(1 << 16, &[0; 8]), Err(Errno::FAULT));
         space.set_executes();
-        assert_eq!(space.read(Round::OWN, 1 << 16, &mut [0; 8]), Err(Errno::FAULT));
+        assert_eq!(space.read(1 << 16, &mut [0; 8]), Err(Errno::FAULT));
     }
 }

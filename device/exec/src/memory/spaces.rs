@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use vrnic_abi::GuestAddr;
 use vrnic_queues::mapping::Mapping;
 
-use super::space::{END, Round, Space};
+use super::space::{END, Space};
 use super::words;
 
 /// Number of the lowest bit of the number in an address.
@@ -72,8 +72,6 @@ type Numbered = Vec<Option<Memory>>;
 #[derive(Debug, Default)]
 pub struct Spaces {
     all: RwLock<Numbered>,
-    /// Counts the rounds of the worker.
-    round: AtomicU64,
     /// Counts the writes to the memory of processes.
     writes: AtomicU64,
 }
@@ -190,8 +188,7 @@ impl Spaces {
 
     /// Holds all memory: numbers keep their meaning meanwhile.
     pub fn hold(&self) -> HeldSpaces<'_> {
-        let round = Round(self.round.load(Ordering::Relaxed));
-        HeldSpaces { all: self.all.read_recursive(), round, writes: &self.writes }
+        HeldSpaces { all: self.all.read_recursive(), writes: &self.writes }
     }
 
     /// Waits until all that hold memory now have released it.
@@ -203,11 +200,6 @@ impl Spaces {
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
-    }
-
-    /// Begins a round of the worker, in which the end of each process is looked for anew.
-    pub fn next_round(&self) {
-        self.round.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -238,7 +230,6 @@ impl Drop for Placement {
 #[derive(Debug)]
 pub struct HeldSpaces<'a> {
     all: RwLockReadGuard<'a, Numbered>,
-    round: Round,
     writes: &'a AtomicU64,
 }
 
@@ -257,7 +248,7 @@ impl HeldSpaces<'_> {
     #[inline]
     pub fn read(&self, number: Number, at: u64, into: &mut [u8]) -> Option<()> {
         match self.get(number)? {
-            Memory::Process(space) => space.read(self.round, at, into).ok(),
+            Memory::Process(space) => space.read(at, into).ok(),
             Memory::Ring(ring) => words::read(ring.words(), at, into),
             Memory::Gone(_) => None,
         }
@@ -270,7 +261,7 @@ impl HeldSpaces<'_> {
         match self.get(number)? {
             Memory::Process(space) => {
                 self.writes.fetch_add(1, Ordering::Relaxed);
-                space.write(self.round, at, from).ok()
+                space.write(at, from).ok()
             }
             Memory::Ring(ring) => words::write(ring.words(), at, from),
             Memory::Gone(_) => None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nix::unistd::Pid;
 use rustix::io::Errno;
 
-use crate::memory::space::{Round, Space};
+use crate::memory::space::Space;
 use crate::memory::spaces::{Number, Placement, Spaces};
 use crate::trap::listener::{Id, Listener};
 use crate::trap::task::{self, FileId};
@@ -31,11 +31,11 @@ pub struct Caller<'a> {
 
 impl Process for Caller<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
-        self.space.read(Round::OWN, addr, into)
+        self.space.read(addr, into)
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Errno> {
-        self.space.write(Round::OWN, addr, from)
+        self.space.write(addr, from)
     }
 
     fn place(&self, addr: u64, len: u64, written: bool) -> Result<Placement, Errno> {
