@@ -39,6 +39,8 @@ pub struct Mapping {
     offset: u64,
     /// The memory, if a program's allocator has provided it.
     piece: Option<Piece>,
+    /// True if the part of the file that is mapped is freed on drop.
+    frees: bool,
 }
 
 // SAFETY: the area belongs to this value until drop and is accessed only through atomics and
@@ -58,7 +60,7 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        let mapping = Self { base, len, offset: 0, piece: None };
+        let mapping = Self { base, len, offset: 0, piece: None, frees: false };
         mapping.keep_from_children()?;
         Ok(mapping)
     }
@@ -68,7 +70,7 @@ impl Mapping {
     /// the page (`copy_hugetlb_page_range` in the kernel's mm/hugetlb.c).
     pub(crate) fn of(piece: Piece) -> Self {
         let (base, len) = piece.area();
-        let mapping = Self { base, len, offset: 0, piece: Some(piece) };
+        let mapping = Self { base, len, offset: 0, piece: Some(piece), frees: false };
         let _whole_pages = mapping.keep_from_children();
         mapping
     }
@@ -90,7 +92,8 @@ impl Mapping {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
-        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len, offset, piece: None })
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len, offset, piece: None, frees: false })
     }
 
     /// Returns the place of the mapping.
@@ -208,14 +211,16 @@ impl RingFile {
         Some(Self { fd, next: Word64::new(kick, NEXT_RING)? })
     }
 
-    /// Maps memory of at least `len` bytes that no other ring has, and that is zero. The adapter
-    /// frees it when it destroys the ring.
+    /// Maps memory of at least `len` bytes that no other ring has, and that is zero. The file has
+    /// it until the mapping is dropped, or the adapter destroys the ring.
     pub(crate) fn map(&self, len: usize) -> Result<Mapping, Errno> {
         let len = len.checked_next_multiple_of(PAGE).filter(|len| *len > 0).ok_or(Errno::INVAL)?;
         let at = self.next.fetch_add(len as u64, Ordering::Relaxed);
         // SAFETY: the creator of this value has promised that the file is open.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        let mapping = Mapping::device(fd, at, len)?;
+        let mut mapping = Mapping::device(fd, at, len)?;
+        // The kernel may refuse to create the queue, and then nobody else frees it.
+        mapping.frees = true;
         mapping.keep_from_children()?;
         Ok(mapping)
     }
@@ -327,6 +332,14 @@ impl Drop for Mapping {
         if self.piece.is_some() {
             return;
         }
+        if self.frees {
+            // SAFETY: the range is the whole mapping, which nobody accesses any more here; others
+            // that map the same part of the file find zeroes there.
+            let freed =
+                unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxRemove) };
+            // It stays until the file ends.
+            let _kept = freed;
+        }
         // SAFETY: made by mmap with this length, and no borrow of it outlives `self`.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         // The kernel fails if it must split an area and the process has too many of them. The
@@ -349,7 +362,7 @@ pub fn store_fence() {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use std::sync::atomic::Ordering::Relaxed;
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -403,6 +416,23 @@ pub(crate) mod tests {
             assert!(Words::within(&mapping, offset, len).is_none(), "{offset}, {len}");
         }
         assert!(mapping.word32(4096).is_none() && mapping.word64(4092).is_none());
+    }
+
+    /// Shows: memory: a ring that the kernel refuses takes no memory of the device file
+    #[test]
+    fn the_memory_of_a_ring_in_a_file_is_free_after_it() {
+        let file = memfd_create("rings", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&file, 1 << 30).expect("a length");
+        let kick = shared(4096);
+        // SAFETY: the file is open until the end of the test.
+        let rings = unsafe { RingFile::new(file.as_raw_fd(), &kick) }.expect("a page");
+        for _ in 0..3 {
+            let ring = rings.map(8192).expect("mapped");
+            ring.words().iter().for_each(|word| word.store(1, Relaxed));
+            assert!(rustix::fs::fstat(&file).expect("a file").st_blocks > 0);
+            drop(ring);
+            assert_eq!(rustix::fs::fstat(&file).expect("a file").st_blocks, 0);
+        }
     }
 
     #[test]
