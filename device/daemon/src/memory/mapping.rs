@@ -11,9 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-use super::copy;
-use super::sigbus::Slot;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use vrnic_sigbus::Slot;
+
+use super::copy;
 
 /// Number of bytes at the end of a copy that are stored last, and in ascending order.
 const TAIL: usize = 64;
@@ -100,7 +101,9 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range lies inside the reservation made above, which no other code knows yet.
         unsafe { mmap(base.as_ptr().cast(), len, prot, flags, file.as_fd(), offset) }?;
-        let slot = Slot::claim(base.addr().get(), pages)?;
+        // SAFETY: this value owns the mapping, releases the slot before it unmaps it, and accesses
+        // it by raw pointers and atomics only.
+        let slot = unsafe { Slot::claim(base.addr().get(), pages) }?;
         Ok(Self { base, len, writable, slot, _reserved: reserved })
     }
 

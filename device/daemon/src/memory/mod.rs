@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | [`mapping`] | a mapping and every access to one; the only unsafe code on shared memory |
 //! | [`copy`] | the copy loop for pages |
-//! | [`sigbus`] | the handler for mappings whose file was truncated |
 //! | [`stall`] | the memory of VMMs that are gone when this process was stopped |
 //! | [`range`], [`rules`] | a range as a VMM maps it, and the limits |
 //! | [`files`] | the mappings of a VMM's files, which its ranges share |
@@ -27,7 +26,6 @@ pub mod messages;
 pub mod range;
 mod ranges;
 pub mod rules;
-pub mod sigbus;
 pub mod stall;
 mod transfer;
 pub mod uar;

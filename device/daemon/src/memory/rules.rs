@@ -1,7 +1,8 @@
 //! The limits for the mappings of a VMM.
 
+use vrnic_sigbus::MAPPINGS_MAX;
+
 use super::ranges::Entry;
-use super::sigbus::MAPPINGS_MAX;
 
 /// Limits for the mappings of a VMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::sigbus::revoke_if;
+use vrnic_sigbus::revoke_if;
 
 /// Time without [`postpone`] after which the process counts as stopped. Drivers wait for longer
 /// before they take an adapter as dead.

@@ -14,7 +14,7 @@ use super::*;
 use crate::memory::files::TMPFS;
 use crate::memory::mapping::Order;
 use crate::memory::ranges::Entry;
-use crate::memory::sigbus::MAPPINGS_MAX;
+use vrnic_sigbus::MAPPINGS_MAX;
 
 const LEN: u64 = 1 << 16;
 

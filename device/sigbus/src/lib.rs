@@ -9,6 +9,8 @@
 //!
 //! The handler does only what is allowed at any point of any thread: it loads and stores atomics of
 //! a static table, and makes one system call. It takes no lock and allocates nothing.
+//!
+//! `unsafe` is confined to `crate`.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Maximum number of mappings of the daemon. Each needs up to three of the 65,530 areas that the
+/// Maximum number of mappings of the process. Each needs up to three of the 65,530 areas that the
 /// kernel grants a process.
 pub const MAPPINGS_MAX: usize = 20_000;
 
@@ -31,7 +33,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// The data of a mapping that the handler needs.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub struct Slot {
     base: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,
@@ -60,7 +62,11 @@ impl Slot {
     ///
     /// # Errors
     /// Returns an error if there are too many mappings.
-    pub(super) fn claim(base: usize, len: usize) -> io::Result<&'static Self> {
+    ///
+    /// # Safety
+    /// The mapping lives until [`Self::release`] is called, and its memory may change at any time:
+    /// it is only accessed by raw pointers and as atomics.
+    pub unsafe fn claim(base: usize, len: usize) -> io::Result<&'static Self> {
         install()?;
         let mut next = NEXT.lock();
         let order = (*next..MAPPINGS_MAX).chain(0..*next);
@@ -78,7 +84,7 @@ impl Slot {
     }
 
     /// Removes the mapping from the table. No thread uses it any more, and it is still mapped.
-    pub(super) fn release(&self) {
+    pub fn release(&self) {
         self.connection.store(NO_CONNECTION, Ordering::Relaxed);
         self.base.store(0, Ordering::SeqCst);
         // A handler of another thread has seen the mapping and is about to replace it.
@@ -90,18 +96,19 @@ impl Slot {
     /// Binds the memory to a connection: the memory is not accessed any more if the process was
     /// stopped for long, and then finds that the peer has closed this socket. The socket stays open
     /// until the mapping is released.
-    pub(super) fn bind(&self, connection: i32) {
+    pub fn bind(&self, connection: i32) {
         self.connection.store(connection, Ordering::Relaxed);
     }
 
     /// Returns whether the memory is lost, and has been replaced by zero pages.
     #[inline]
-    pub(super) fn is_lost(&self) -> bool {
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
     /// Records that other memory has replaced the lost memory.
-    pub(super) fn restore(&self) {
+    pub fn restore(&self) {
         self.lost.store(false, Ordering::Relaxed);
     }
 
@@ -121,7 +128,7 @@ impl Slot {
 
 /// Replaces each mapping by zero pages that is bound to a connection for which `is_gone` holds.
 /// Returns their number. Can be called from a signal handler, with such a function.
-pub(super) fn revoke_if(mut is_gone: impl FnMut(i32) -> bool) -> usize {
+pub fn revoke_if(mut is_gone: impl FnMut(i32) -> bool) -> usize {
     let revokes = |slot: &&Slot| {
         if slot.base.load(Ordering::Relaxed) == 0 {
             return false;
