@@ -20,7 +20,8 @@
 //! Everything that a program passes is hostile: it is copied once and then checked. The threat
 //! model is in docs/exec.md.
 //!
-//! `unsafe` is confined to [`adapter::bar`], [`trap::launch`] and [`trap::listener`].
+//! `unsafe` is confined to [`adapter::bar`], [`memory::guarded`], [`trap::launch`] and
+//! [`trap::listener`].
 
 pub mod adapter;
 pub mod control;

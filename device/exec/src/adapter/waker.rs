@@ -9,7 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use vrnic_queues::mapping::Mapping;
+
+use crate::memory::guarded::Guarded;
 
 /// The value of the own word while the worker is awake, and while it sleeps or is about to.
 const AWAKE: u32 = 0;
@@ -22,7 +23,7 @@ const WORDS_MAX: usize = 128;
 const NAP: Duration = Duration::from_micros(50);
 
 /// The kick page of a device file.
-pub type Page = Arc<Mapping>;
+pub type Page = Arc<Guarded>;
 
 /// What ends the worker's sleep.
 #[derive(Debug, Default)]
@@ -124,12 +125,15 @@ mod tests {
     use std::thread;
     use std::time::Instant;
 
+    use vrnic_queues::mapping::Mapping;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(100);
 
     fn page() -> Page {
-        Arc::new(Mapping::anonymous(4096).expect("memory"))
+        let page = Mapping::anonymous(4096).and_then(Guarded::new);
+        Arc::new(page.expect("memory"))
     }
 
     #[test]

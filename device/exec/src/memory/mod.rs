@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`space`] | the memory of one process |
 //! | [`spaces`] | the processes whose memory the adapter reaches, by number |
+//! | [`guarded`] | mappings of device files, whose pages may go |
 //! | [`words`] | copies to and from shared words |
 
+pub mod guarded;
 pub mod space;
 pub mod spaces;
 pub mod words;

@@ -8,8 +8,8 @@ use nix::unistd::Pid;
 use parking_lot::{RwLock, RwLockReadGuard};
 use rustix::io::Errno;
 use vrnic_abi::GuestAddr;
-use vrnic_queues::mapping::Mapping;
 
+use super::guarded::Guarded;
 use super::space::{END, Space};
 use super::words;
 
@@ -59,7 +59,7 @@ pub fn split(addr: GuestAddr) -> (Number, u64) {
 #[derive(Debug)]
 enum Memory {
     Process(Arc<Space>),
-    Ring(Mapping),
+    Ring(Guarded),
     /// Memory of a process that is not there any more, of which adapters still have the addresses
     /// of this number of ranges.
     Gone(u32),
@@ -90,7 +90,7 @@ impl Spaces {
     ///
     /// # Errors
     /// `ENOMEM` if there are too many.
-    pub fn insert_ring(&self, ring: Mapping) -> Result<Number, Errno> {
+    pub fn insert_ring(&self, ring: Guarded) -> Result<Number, Errno> {
         self.add(Memory::Ring(ring), |memory| matches!(memory, Memory::Ring(_)), RINGS_MAX)
     }
 
@@ -249,7 +249,7 @@ impl HeldSpaces<'_> {
     pub fn read(&self, number: Number, at: u64, into: &mut [u8]) -> Option<()> {
         match self.get(number)? {
             Memory::Process(space) => space.read(at, into).ok(),
-            Memory::Ring(ring) => words::read(ring.words(), at, into),
+            Memory::Ring(ring) => there(ring, words::read(ring.words(), at, into)),
             Memory::Gone(_) => None,
         }
     }
@@ -263,15 +263,44 @@ impl HeldSpaces<'_> {
                 self.writes.fetch_add(1, Ordering::Relaxed);
                 space.write(at, from).ok()
             }
-            Memory::Ring(ring) => words::write(ring.words(), at, from),
+            Memory::Ring(ring) => there(ring, words::write(ring.words(), at, from)),
             Memory::Gone(_) => None,
         }
     }
 }
 
+/// Returns the result of an access to a ring, or `None` if it may have reached zeroes instead.
+#[inline]
+fn there(ring: &Guarded, done: Option<()>) -> Option<()> {
+    done.filter(|()| !ring.is_lost())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use vrnic_queues::mapping::Mapping;
+
     use super::*;
+
+    fn memory() -> Guarded {
+        Guarded::new(Mapping::anonymous(4096).expect("memory")).expect("room")
+    }
+
+    /// Shows: hostile: a program that punches holes into its device file loses only its own rings
+    #[test]
+    fn a_ring_whose_pages_have_gone_is_not_there() {
+        let spaces = Spaces::default();
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(4096).expect("a length");
+        let ring = Mapping::device(file.as_fd(), 0, 4096).and_then(Guarded::new).expect("mapped");
+        let numbers = [ring, memory()].map(|ring| spaces.insert_ring(ring).expect("room"));
+        file.set_len(0).expect("a length");
+        let held = spaces.hold();
+        let write = |number| held.write(number, 0, &[7; 8]);
+        assert_eq!(numbers.map(write), [None, Some(())]);
+        assert_eq!(held.read(numbers[0], 0, &mut [0; 8]), None);
+    }
 
     #[test]
     fn numbers_are_used_again_after_removal() {
@@ -323,8 +352,7 @@ mod tests {
     #[test]
     fn a_ring_ends_where_its_memory_ends() {
         let spaces = Spaces::default();
-        let ring = Mapping::anonymous(4096).expect("memory");
-        let number = spaces.insert_ring(ring).expect("room");
+        let number = spaces.insert_ring(memory()).expect("room");
         let held = spaces.hold();
         assert_eq!(held.write(number, 4088, &[7; 8]), Some(()));
         let mut read = [0; 8];
@@ -340,7 +368,7 @@ mod tests {
     #[test]
     fn rings_are_limited_and_leave_room_for_processes() {
         let spaces = Spaces::default();
-        let ring = || spaces.insert_ring(Mapping::anonymous(4096).expect("memory"));
+        let ring = || spaces.insert_ring(memory());
         for _ in 0..RINGS_MAX {
             ring().expect("room");
         }

@@ -24,6 +24,7 @@ const EVENT_LEN: usize = 16;
 /// # Errors
 /// The kernel's errors.
 pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<(), Errno> {
+    file.check_memory()?;
     let mut request = Request::copy(process, addr)?;
     let (object, method) = request.method();
     let known = methods::attributes(object, method).ok_or(Errno::PROTONOSUPPORT)?;

@@ -23,6 +23,7 @@ use super::routes::Source;
 use crate::adapter::bar;
 use crate::adapter::waker::Page as KickPage;
 use crate::descriptors::check_room;
+use crate::memory::guarded::{Guarded, take};
 use crate::memory::space::errno;
 use crate::memory::spaces::Placement;
 use crate::trap::task::FileId;
@@ -79,7 +80,7 @@ impl OpenFile {
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         let theirs = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let id = FileId::of(&memory)?;
-        let kick = Arc::new(kick_page(memory.as_fd())?);
+        let kick = Arc::new(kick_page(&memory)?);
         device.driver().host().waker().add(&kick);
         device.routes().opened();
         let this = Self {
@@ -114,6 +115,16 @@ impl OpenFile {
     #[must_use]
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+
+    /// Checks that the pages that the program shares with the adapter are all there.
+    ///
+    /// # Errors
+    /// `EIO` if the program has punched holes into the file, and memory was short.
+    pub fn check_memory(&self) -> Result<(), Errno> {
+        let bar = self.device.driver().host().bar();
+        let lost = |page: &Page| bar.is_lost(page.uar.range().start);
+        if self.kick.is_lost() || self.pages.iter().any(lost) { Err(Errno::IO) } else { Ok(()) }
     }
 
     /// Maps a range of a file as a ring. Returns `None` if it is not this file, or if that fails:
@@ -341,8 +352,10 @@ impl Drop for OpenFile {
 }
 
 /// Maps the kick page of a device file, and tells the programs where rings begin.
-fn kick_page(memory: BorrowedFd<'_>) -> Result<Mapping, Errno> {
-    let page = Mapping::device(memory, KICK_OFFSET, regs::KICK_LEN as usize)?;
+fn kick_page(memory: &File) -> Result<Guarded, Errno> {
+    let len = u64::from(regs::KICK_LEN);
+    take(memory, KICK_OFFSET..KICK_OFFSET + len)?;
+    let page = Mapping::device(memory.as_fd(), KICK_OFFSET, regs::KICK_LEN as usize)?;
     page.word64(NEXT_RING).ok_or(Errno::IO)?.store(RINGS.start, Ordering::Release);
-    Ok(page)
+    Guarded::new(page)
 }

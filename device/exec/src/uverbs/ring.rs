@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use vrnic_abi::GuestAddr;
 use vrnic_queues::mapping::Mapping;
 
+use crate::memory::guarded::{Guarded, take};
 use crate::memory::spaces::{Number, Placement, Spaces};
 
 /// The part of a device file from which rings come: 2^50 bytes, of which each is used once.
@@ -35,8 +36,9 @@ impl SharedRing {
             return Err(Errno::INVAL);
         }
         let len = usize::try_from(place.end - place.start).map_err(|_| Errno::INVAL)?;
+        take(file, place.clone())?;
         let mapping = Mapping::device(file.as_fd(), place.start, len)?;
-        let number = spaces.insert_ring(mapping)?;
+        let number = spaces.insert_ring(Guarded::new(mapping)?)?;
         Ok(Self { spaces: Arc::clone(spaces), number, file: Arc::clone(file), place })
     }
 
