@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use rustix::io::Errno;
+use vrnic_abi::admin::STAT_NAMES;
 use vrnic_adapter::host::GuestMemory;
 
 use super::caller::Caller;
@@ -94,10 +95,21 @@ impl Answers {
         // The kernel reports what is wrong with a path that cannot be read.
         let Ok(path) = task::path(call.thread, addr) else { return Answer::Continue };
         let Some(path) = paths::own(&path) else { return Answer::Continue };
+        if let (Some(value), Wish::Open(flags)) = (self.counter(&path), wish) {
+            return files::text(&self.listener, id, flags, &format!("{value}\n")).into();
+        }
         match (paths::device(&path), wish) {
             (Some(number), Wish::Open(flags)) => self.open(id, call, number, flags).into(),
             _ => files::answer(&self.listener, id, call, &self.tree, &path, wish).into(),
         }
+    }
+
+    /// Returns the value of the counter whose file has this path.
+    fn counter(&self, path: &str) -> Option<u64> {
+        let (adapter, name) = paths::counter(path)?;
+        let device = self.devices.iter().find(|device| device.name() == adapter)?;
+        let values = device.driver().adapter().stats().values();
+        STAT_NAMES.iter().zip(values).find_map(|(known, value)| (*known == name).then_some(value))
     }
 
     /// Opens the device file of the adapter with this number, with these flags of `open(2)`.

@@ -1,13 +1,14 @@
 //! Answers to system calls that name a file, except those that open a device file.
 
 use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::unistd::Pid;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
 use super::call::{Answer, Call};
@@ -131,6 +132,21 @@ pub fn answer(
             i64::try_from(target.len()).map(Answer::Value).map_err(|_| Errno::INVAL)
         }
     }
+}
+
+/// Opens a file that has this text, which only the opener sees.
+///
+/// # Errors
+/// `EACCES` if it is not opened for reading, and the error of creating it.
+pub fn text(listener: &Listener, id: Id, flags: i32, text: &str) -> Result<Answer, Errno> {
+    if flags & libc::O_ACCMODE != libc::O_RDONLY {
+        return Err(Errno::ACCESS);
+    }
+    let mut file = fs::File::from(memfd_create("counter", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes()).map_err(|error| errno(&error))?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let theirs = fs::File::open(path).map_err(|error| errno(&error))?;
+    listener.answer_with(id, theirs.as_fd(), flags).map(|_| Answer::Given)
 }
 
 /// Opens a file of the tree. Nobody can write there. Programs of the same user can replace its

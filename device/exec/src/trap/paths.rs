@@ -37,6 +37,13 @@ pub fn device(path: &str) -> Option<usize> {
     path.strip_prefix("/dev/infiniband/uverbs")?.parse().ok()
 }
 
+/// Returns the name of the adapter and the name of the counter whose file has this path.
+#[must_use]
+pub fn counter(path: &str) -> Option<(&str, &str)> {
+    let (adapter, rest) = path.strip_prefix("/sys/class/infiniband/")?.split_once('/')?;
+    Some((adapter, rest.strip_prefix("ports/1/hw_counters/")?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

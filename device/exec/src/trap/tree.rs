@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
+use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::pci;
 
 use super::stat::{FIRST_MINOR, MAJOR};
@@ -127,6 +128,10 @@ impl Tree {
             ("pkeys/0", "0xffff"),
         ] {
             self.put(&format!("{port}/{name}"), &format!("{text}\n"))?;
+        }
+        // Who opens one gets the value of that moment.
+        for name in STAT_NAMES {
+            self.put(&format!("{port}/hw_counters/{name}"), "0\n")?;
         }
         for (index, gid) in face.gids.iter().enumerate() {
             self.put(&format!("{port}/gids/{index}"), &format!("{}\n", group(gid)))?;
