@@ -10,7 +10,6 @@ use super::file::{KICK_OFFSET, OpenFile};
 use super::request::Request;
 use super::ring::RINGS;
 use super::wire::{UHW_OUT, device};
-use super::write::GidEntry;
 use crate::memory::PAGE_SHIFT;
 
 /// `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS` and `IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA`.
@@ -47,23 +46,25 @@ pub fn query_gid_entry(file: &OpenFile, request: &Request<'_>) -> Result<(), Err
 /// Answers QUERY_GID_TABLE.
 ///
 /// # Errors
-/// `EINVAL` for entries that are too short.
+/// `EINVAL` if the room is not one for whole entries, or not for all of them.
 pub fn query_gid_table(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let size: u64 = request.value(device::ENTRY_SIZE);
     let size = usize::try_from(size).map_err(|_| Errno::INVAL)?;
     let flags: u64 = request.value(device::TABLE_FLAGS);
     let room = usize::from(request.room(device::ENTRIES));
-    if size < size_of::<GidEntry>() || flags != 0 || size > room && room > 0 {
+    if size == 0 || flags != 0 || room == 0 || !room.is_multiple_of(size) {
         return Err(Errno::INVAL);
     }
     let mut table = Vec::new();
     let mut count = 0u64;
-    while let Some(entry) = file.device().entry(table.len() / size) {
-        if table.len() + size > room {
-            break;
-        }
+    let entries = (0..).map_while(|index| file.device().entry(index));
+    for entry in entries {
         let end = table.len() + size;
-        table.extend_from_slice(zerocopy::IntoBytes::as_bytes(&entry));
+        if end > room {
+            return Err(Errno::INVAL);
+        }
+        let bytes = zerocopy::IntoBytes::as_bytes(&entry);
+        table.extend_from_slice(bytes.get(..size).unwrap_or(bytes));
         table.resize(end, 0);
         count += 1;
     }
