@@ -7,12 +7,13 @@ use super::channel::Channel;
 use super::file::OpenFile;
 use super::objects::Object;
 use super::process::Process;
+use super::queues::{cq, qp, qp_attr, srq};
 use super::request::Request;
 use super::wire::device::{CORE_IN, CORE_OUT, WRITE_COMMAND};
 use super::wire::{EVENTS_REPORTED, HANDLE, ah, async_event, cq as cqs, device as dev, mr, pd};
 use super::wire::{qp as qps, srq as srqs};
 use super::write::{self, DeviceResp, DeviceRespEx, MODIFY_QP_LEN};
-use super::{address, cq, methods, qp, qp_attr, query, region, srq};
+use super::{address, methods, query, region};
 
 /// Length in bytes of a record of a completion event (`struct ib_uverbs_comp_event_desc`), and of
 /// an asynchronous event (`struct ib_uverbs_async_event_desc`).

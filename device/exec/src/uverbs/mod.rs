@@ -16,26 +16,23 @@
 //! | [`address`] | paths to peers, and address handles |
 //! | [`region`] | protection domains and memory regions |
 //! | [`ring`] | the memory of rings |
-//! | [`cq`], [`qp`], [`qp_attr`], [`srq`] | queues |
+//! | [`queues`] | queues |
 //! | [`channel`] | files from which programs read events |
 //! | [`routes`] | the way of the adapter's events to these files |
 
 pub mod address;
 pub mod channel;
-pub mod cq;
 pub mod device;
 pub mod dispatch;
 pub mod file;
 pub mod methods;
 pub mod objects;
 pub mod process;
-pub mod qp;
-pub mod qp_attr;
 pub mod query;
+pub mod queues;
 pub mod region;
 pub mod request;
 pub mod ring;
 pub mod routes;
-pub mod srq;
 pub mod wire;
 pub mod write;

@@ -6,15 +6,15 @@ use vrnic_abi::uverbs::{SrqReq, SrqResp};
 use vrnic_abi::{rq, sq};
 
 use super::cq::ring;
-use super::file::OpenFile;
-use super::objects::{Object, Srq};
-use super::region::forget;
-use super::request::Request;
-use super::ring::Rings;
-use super::routes::{Route, Source};
-use super::wire::device::CORE_OUT;
-use super::wire::{HANDLE, UHW_IN, UHW_OUT, srq};
-use super::write::{ModifySrq, QuerySrqResp};
+use crate::uverbs::file::OpenFile;
+use crate::uverbs::objects::{Object, Srq};
+use crate::uverbs::region::forget;
+use crate::uverbs::request::Request;
+use crate::uverbs::ring::Rings;
+use crate::uverbs::routes::{Route, Source};
+use crate::uverbs::wire::device::CORE_OUT;
+use crate::uverbs::wire::{HANDLE, UHW_IN, UHW_OUT, srq};
+use crate::uverbs::write::{ModifySrq, QuerySrqResp};
 
 /// `IB_SRQ_MAX_WR`, which is a change of the size.
 const MAX_WR: u32 = 1 << 0;

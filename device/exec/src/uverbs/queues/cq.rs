@@ -5,14 +5,14 @@ use vrnic_abi::admin::{CreateCq, DeviceFeatures, Pages, command};
 use vrnic_abi::cq::{CQE_LEN, LOG_CQES_MAX};
 use vrnic_abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, CqReq, CqResp};
 
-use super::file::OpenFile;
-use super::objects::Object;
-use super::region::forget;
-use super::request::Request;
-use super::ring::{RingMemory, Rings};
-use super::routes::{Route, Source};
-use super::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
 use crate::memory::{PAGE, PAGE_SHIFT};
+use crate::uverbs::file::OpenFile;
+use crate::uverbs::objects::Object;
+use crate::uverbs::region::forget;
+use crate::uverbs::request::Request;
+use crate::uverbs::ring::{RingMemory, Rings};
+use crate::uverbs::routes::{Route, Source};
+use crate::uverbs::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
 
 /// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Asking for timestamps changes nothing.
 const TIMESTAMPS: u32 = 1 << 0;

@@ -10,15 +10,15 @@ use vrnic_abi::uverbs::{QpReq, QpReqFlags, QpResp};
 use vrnic_abi::{Pdn, UarIndex, sq};
 
 use super::cq::ring;
-use super::file::OpenFile;
-use super::objects::{Object, Qp};
-use super::region::forget;
-use super::request::Request;
-use super::ring::Rings;
-use super::routes::{Route, Source};
 use super::srq::is_recv_queue;
-use super::wire::{HANDLE, UHW_IN, UHW_OUT, qp};
-use super::write::QpCap;
+use crate::uverbs::file::OpenFile;
+use crate::uverbs::objects::{Object, Qp};
+use crate::uverbs::region::forget;
+use crate::uverbs::request::Request;
+use crate::uverbs::ring::Rings;
+use crate::uverbs::routes::{Route, Source};
+use crate::uverbs::wire::{HANDLE, UHW_IN, UHW_OUT, qp};
+use crate::uverbs::write::QpCap;
 
 /// The adapter's flags for those of the plugin.
 const FLAGS: [(QpReqFlags, QpFlags); 4] = [

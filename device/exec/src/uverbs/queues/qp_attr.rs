@@ -4,12 +4,12 @@
 use rustix::io::Errno;
 use vrnic_abi::qp::{Attr, AttrMask};
 
-use super::address;
-use super::device::PORT;
-use super::file::OpenFile;
-use super::request::Request;
-use super::wire::device::CORE_OUT;
-use super::write::{ModifyQp, QueryQp, QueryQpResp};
+use crate::uverbs::address;
+use crate::uverbs::device::PORT;
+use crate::uverbs::file::OpenFile;
+use crate::uverbs::request::Request;
+use crate::uverbs::wire::device::CORE_OUT;
+use crate::uverbs::write::{ModifyQp, QueryQp, QueryQpResp};
 
 /// The attributes of the specification (`IB_QP_ATTR_STANDARD_BITS` in rdma/ib_verbs.h).
 const STANDARD: u32 = (1 << 21) - 1;
