@@ -96,6 +96,10 @@ fn open_in(fabric: &Arc<Fabric<ProcessHost>>) -> OpenFile {
 /// An attribute: its number, its length, its flags and its data.
 type Attribute = (u16, u16, u16, u64);
 
+/// The numbers of commands that were system calls write once.
+const COMMANDS: [u64; 18] =
+    [1, 3, 5, 9, 11, 14, 17, 19, 25, 26, 30, 31, 33, 34, 37, 40, 1 << 31 | 1, 1 << 31 | 26];
+
 /// Returns attributes, most of which are plausible.
 fn attribute() -> impl Strategy<Value = Attribute> {
     let id = prop_oneof![8 => 0u16..16, 2 => 4096u16..4098, 1 => any::<u16>()];
@@ -104,7 +108,7 @@ fn attribute() -> impl Strategy<Value = Attribute> {
     let data = prop_oneof![
         4 => 0u64..4,
         4 => (0u64..MEMORY as u64).prop_map(|addr| addr & !7),
-        2 => prop::sample::select(vec![1u64, 3, 5, 9, 17, 25, 26, 33, 34, 1 << 31 | 1, 1 << 31 | 26]),
+        2 => prop::sample::select(COMMANDS.to_vec()),
         1 => any::<u64>(),
     ];
     (id, len, 0u16..2, data)

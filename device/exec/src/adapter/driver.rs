@@ -7,13 +7,13 @@ use anyhow::{Context, bail, ensure};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use vrnic_abi::admin::{
-    Command, CreateEq, DeviceCaps, ModifyQp, PARAMS_LEN, QueryParams, QueryQp, SetGid, Status,
-    command,
+    Command, CreateCq, CreateEq, DeviceCaps, ModifyQp, PARAMS_LEN, QueryParams, QueryQp, SetGid,
+    Status, command,
 };
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, NO_VLAN};
 use vrnic_abi::regs::{self, Control};
-use vrnic_abi::{Eqn, Qpn, SlotIndex, uar};
+use vrnic_abi::{Cqn, Eqn, Qpn, SlotIndex, uar};
 use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
@@ -35,6 +35,8 @@ const COMPLETIONS: u64 = 0x2000;
 const ASYNC: u64 = 0x3000;
 const COMPLETION_EVENTS: u64 = 0x4000;
 const BUFFER: u64 = COMPLETION_EVENTS + EventQueue::len(COMPLETION_LOG);
+/// The ring of the CQ in which nothing completes.
+const IDLE: u64 = BUFFER + 0x1000;
 const _: () = assert!(EventQueue::len(ASYNC_LOG) <= COMPLETION_EVENTS - ASYNC);
 /// Time after which a command that has not completed has failed.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -46,6 +48,8 @@ pub struct Driver {
     caps: DeviceCaps,
     /// The event queue to which CQs are bound.
     eqn: Eqn,
+    /// The CQ that XRC targets name, though none of their work completes there.
+    idle_cqn: Cqn,
     admin: Mutex<AdminQueue>,
     events: Mutex<[EventQueue; 2]>,
 }
@@ -75,6 +79,7 @@ impl Driver {
             adapter,
             caps: DeviceCaps::new_zeroed(),
             eqn: Eqn::default(),
+            idle_cqn: Cqn::default(),
             admin: Mutex::new(admin),
             events: Mutex::new(events),
         };
@@ -102,6 +107,8 @@ impl Driver {
         let [_, completions] = self.events.get_mut();
         *completions = EventQueue::new(ring, eq.slot);
         self.caps = self.filled::<command::QueryDevice, _>(QueryParams::new)?;
+        let idle = CreateCq::new(0, eq.eqn, 0, Ring { addr: IDLE, log: 0 }.pages());
+        self.idle_cqn = self.command::<command::CreateCq>(&idle)?.cqn;
         Ok(())
     }
 
@@ -127,6 +134,12 @@ impl Driver {
     #[must_use]
     pub fn eqn(&self) -> Eqn {
         self.eqn
+    }
+
+    /// Returns the CQ that XRC targets name.
+    #[must_use]
+    pub fn idle_cqn(&self) -> Cqn {
+        self.idle_cqn
     }
 
     /// Sets an entry of the GID table.

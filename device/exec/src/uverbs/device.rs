@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::DeviceCaps;
 use vrnic_abi::{ABI_VERSION, pci};
 
+use super::domains::Domains;
 use super::routes::Routes;
 use super::write::{DeviceResp, DeviceRespEx, GidEntry, PortResp};
 use crate::adapter::driver::Driver;
@@ -14,8 +15,8 @@ use crate::trap::tree::guid;
 /// `enum ib_mtu`: 4,096 bytes.
 const MTU_4096: u8 = 5;
 /// Flags of `device_cap_flags`: the current state in MODIFY_QP, events of an active port, a system
-/// image GUID, RNR NAKs.
-const CAP_FLAGS: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12;
+/// image GUID, RNR NAKs, another size of an SRQ, windows of type 1 and 2B, and XRC.
+const CAP_FLAGS: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 20 | 1 << 24;
 /// `IB_UVERBS_PCF_IP_BASED_GIDS` and `IB_UVERBS_PCF_CM_SUP`.
 const PORT_FLAGS: u32 = 1 << 26 | 1 << 16;
 /// `IB_UVERBS_GID_TYPE_ROCE_V2`.
@@ -31,6 +32,7 @@ pub struct Device {
     gids: Vec<[u8; 16]>,
     neighbors: Arc<Neighbors>,
     routes: Arc<Routes>,
+    domains: Domains,
     name: String,
     /// The index of the network interface of the GIDs.
     interface: u32,
@@ -52,7 +54,8 @@ impl Device {
         let (drivers, neighbors) = (Arc::clone(drivers), Arc::clone(neighbors));
         let name = format!("vrnic{number}");
         let routes = Arc::clone(routes);
-        Self { drivers, number, gids, neighbors, routes, name, interface: 1 }
+        let domains = Domains::default();
+        Self { drivers, number, gids, neighbors, routes, domains, name, interface: 1 }
     }
 
     /// Returns its driver.
@@ -94,6 +97,12 @@ impl Device {
         &self.routes
     }
 
+    /// Returns the XRC domains.
+    #[must_use]
+    pub fn domains(&self) -> &Domains {
+        &self.domains
+    }
+
     /// Returns the capabilities of the adapter.
     #[must_use]
     pub fn caps(&self) -> &DeviceCaps {
@@ -129,6 +138,13 @@ impl Device {
             max_qp_init_rd_atom: caps.max_rd_atomic.get(),
             // `IB_ATOMIC_HCA`: atomic among the adapters.
             atomic_cap: 1,
+            max_mw: caps.max_mw.get(),
+            max_mcast_grp: caps.max_mcast_groups.get(),
+            max_mcast_qp_attach: caps.max_mcast_qps.get(),
+            max_total_mcast_qp_attach: caps
+                .max_mcast_groups
+                .get()
+                .saturating_mul(caps.max_mcast_qps.get()),
             max_ah: i32::MAX as u32,
             max_srq: caps.max_srq.get(),
             max_srq_wr: caps.max_wr.get(),

@@ -7,11 +7,11 @@ use super::channel::Channel;
 use super::file::OpenFile;
 use super::objects::Object;
 use super::process::Process;
-use super::queues::{cq, qp, qp_attr, srq};
+use super::queues::{cq, multicast, qp, qp_attr, srq, xrc};
 use super::request::Request;
 use super::wire::device::{CORE_IN, CORE_OUT, WRITE_COMMAND};
-use super::wire::{EVENTS_REPORTED, HANDLE, ah, async_event, cq as cqs, device as dev, mr, pd};
-use super::wire::{qp as qps, srq as srqs};
+use super::wire::{EVENTS_REPORTED, HANDLE, ah, async_event, cq as cqs, device as dev, mr, mw, pd};
+use super::wire::{qp as qps, srq as srqs, xrcd};
 use super::write::{self, DeviceResp, DeviceRespEx, MODIFY_QP_LEN};
 use super::{address, methods, query, region};
 
@@ -32,7 +32,7 @@ pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<()
     request.check(known)?;
     let request = &request;
     match (object, method) {
-        (dev::OBJECT, dev::INVOKE_WRITE) => command(file, request),
+        (dev::OBJECT, dev::INVOKE_WRITE) => invoke(file, request),
         (dev::OBJECT, dev::QUERY_PORT) => query::query_port(file, request),
         (dev::OBJECT, dev::GET_CONTEXT) => query::get_context(file, request),
         (dev::OBJECT, dev::QUERY_GID_TABLE) => query::query_gid_table(file, request),
@@ -50,6 +50,8 @@ pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<()
         | (srqs::OBJECT, srqs::DESTROY)
         | (ah::OBJECT, ah::DESTROY)
         | (mr::OBJECT, mr::DESTROY)
+        | (mw::OBJECT, mw::DESTROY)
+        | (xrcd::OBJECT, xrcd::DESTROY)
         | (pd::OBJECT, pd::DESTROY) => destroy(file, request, object),
         _ => Err(Errno::PROTONOSUPPORT),
     }
@@ -62,6 +64,8 @@ fn destroy(file: &mut OpenFile, request: &Request<'_>, kind: u16) -> Result<(), 
         let same = match object {
             Object::Ah(_) => kind == ah::OBJECT,
             Object::Mr(_) => kind == mr::OBJECT,
+            Object::Mw(_) => kind == mw::OBJECT,
+            Object::Xrcd(_) => kind == xrcd::OBJECT,
             Object::Qp(_) => kind == qps::OBJECT,
             Object::Srq(_) => kind == srqs::OBJECT,
             Object::Cq(..) => kind == cqs::OBJECT,
@@ -69,7 +73,13 @@ fn destroy(file: &mut OpenFile, request: &Request<'_>, kind: u16) -> Result<(), 
         };
         same.then_some(*object)
     })?;
-    if matches!(object, Object::Pd(_)) && file.objects.has_address_handle(handle) {
+    let busy = match object {
+        Object::Pd(_) => file.objects.has_address_handle(handle),
+        Object::Xrcd(_) => file.objects.uses_xrcd(handle),
+        Object::Qp(_) => file.groups.has(handle),
+        _ => false,
+    };
+    if busy {
         return Err(Errno::BUSY);
     }
     let [completions, events] = file.destroy(&object)?;
@@ -101,7 +111,7 @@ fn whole<T: FromBytes + IntoBytes>(request: &Request<'_>, room: usize) -> Result
 }
 
 /// Executes a command that was a system call write once (`UVERBS_METHOD_INVOKE_WRITE`).
-fn command(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+fn invoke(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     const QUERY_DEVICE_EX: u32 = write::QUERY_DEVICE | write::EXTENDED;
     const MODIFY_QP_EX: u32 = write::MODIFY_QP | write::EXTENDED;
 
@@ -119,6 +129,13 @@ fn command(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         }
         write::CREATE_AH => address::create(file, request, &whole(request, 4)?),
         write::REG_MR => region::register(file, request, &whole(request, 12)?),
+        write::REREG_MR => region::change(file, request, &whole(request, 8)?),
+        write::ALLOC_MW => region::alloc_window(file, request, &whole(request, 8)?),
+        write::RESIZE_CQ => cq::resize(file, request, &whole(request, 8)?),
+        write::ATTACH_MCAST => multicast::attach(file, &whole(request, 0)?),
+        write::DETACH_MCAST => multicast::detach(file, &whole(request, 0)?),
+        write::OPEN_XRCD => xrc::open(file, request, &whole(request, 4)?),
+        write::OPEN_QP => xrc::open_target(file, request, &whole(request, 32)?),
         write::CREATE_COMP_CHANNEL => {
             let _address: u64 = whole(request, 4)?;
             let _exists = file.context()?;
@@ -131,7 +148,7 @@ fn command(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
             qp_attr::modify(file, request, &core(request, MODIFY_QP_LEN, 0)?, false)
         }
         MODIFY_QP_EX => qp_attr::modify(file, request, &core(request, MODIFY_QP_LEN, 0)?, true),
-        write::MODIFY_SRQ => srq::modify(file, &whole(request, 0)?),
+        write::MODIFY_SRQ => srq::modify(file, request, &whole(request, 0)?),
         write::QUERY_SRQ => {
             let command: write::QuerySrq = whole(request, 16)?;
             srq::query(file, request, command.srq_handle)

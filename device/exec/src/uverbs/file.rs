@@ -17,8 +17,9 @@ use vrnic_queues::mapping::Mapping;
 
 use super::channel::Channel;
 use super::device::Device;
-use super::objects::{Object, Objects};
-use super::ring::{RINGS, Rings, SharedRing};
+use super::groups::Groups;
+use super::objects::{Object, Objects, Qp, Region};
+use super::ring::{RINGS, RingMemory, Rings, SharedRing};
 use super::routes::Source;
 use crate::adapter::bar;
 use crate::adapter::waker::Page as KickPage;
@@ -58,6 +59,8 @@ pub struct OpenFile {
     regions: HashMap<u32, Placement>,
     /// The objects of the program.
     pub objects: Objects,
+    /// The multicast groups of its queue pairs.
+    pub groups: Groups,
     /// The channels for asynchronous events. The first is that of objects which name none.
     events: Vec<Arc<Channel>>,
     channels: Vec<Arc<Channel>>,
@@ -93,6 +96,7 @@ impl OpenFile {
             rings: HashMap::new(),
             regions: HashMap::new(),
             objects: Objects::default(),
+            groups: Groups::default(),
             events: Vec::new(),
             channels: Vec::new(),
         };
@@ -142,9 +146,23 @@ impl OpenFile {
         }
     }
 
+    /// Keeps other rings instead of those of a queue, which the adapter does not use any more.
+    pub fn replace_rings(&mut self, source: Source, id: u32, rings: Rings) {
+        let old = self.rings.insert((source, id), rings);
+        old.into_iter().flatten().for_each(RingMemory::leave);
+    }
+
     /// Keeps the memory of a region until the region is destroyed or gets other memory.
     pub fn keep_region(&mut self, key: Key, memory: Placement) {
         self.regions.insert(key.index(), memory);
+    }
+
+    /// Records the key of a region after a change, and the new memory if it has any.
+    pub fn rekey_region(&mut self, from: Key, to: Key, memory: Option<Placement>) {
+        let old = self.regions.remove(&from.index());
+        if let Some(memory) = memory.or(old) {
+            self.regions.insert(to.index(), memory);
+        }
     }
 
     /// Returns the context.
@@ -290,16 +308,22 @@ impl OpenFile {
         };
         match object {
             Object::Ah(_) => {}
-            Object::Mr(key) => {
+            Object::Mw(key) => driver.command::<command::DeallocMw>(key)?,
+            Object::Mr(Region { key, .. }) => {
                 driver.command::<command::DeregMr>(key)?;
                 drop(self.regions.remove(&key.index()));
             }
+            Object::Xrcd(xrcdn) => device.domains().close(driver, *xrcdn)?,
             Object::Pd(pdn) => driver.command::<command::FreePd>(pdn)?,
             Object::Cq(cqn, uar) => {
                 driver.command::<command::DestroyCq>(cqn)?;
                 let counts = counts(Source::Cq, cqn.get());
                 self.release_slot(*uar);
                 return Ok(counts);
+            }
+            Object::Qp(Qp { target_in: Some((_, xrcdn)), qpn, .. }) => {
+                device.domains().close_target(driver, *xrcdn, *qpn)?;
+                return Ok(counts(Source::Qp, qpn.get()));
             }
             Object::Qp(qp) => {
                 driver.command::<command::DestroyQp>(&qp.qpn)?;
@@ -334,6 +358,11 @@ impl OpenFile {
 impl Drop for OpenFile {
     /// Does what the kernel does when the last descriptor and the last mapping are gone.
     fn drop(&mut self) {
+        for member in self.groups.all() {
+            if let Ok(qp) = self.objects.qp(member.0) {
+                let _refused = self.groups.leave(self.device.driver(), qp.qpn, member);
+            }
+        }
         for object in self.objects.take_all() {
             // In this order, nothing uses it any more.
             let _refused = self.destroy(&object);

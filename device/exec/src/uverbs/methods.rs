@@ -1,7 +1,7 @@
 //! The attributes of each method (drivers/infiniband/core/uverbs_std_types_*.c).
 
 use super::request::{Form, Known};
-use super::wire::{self, HANDLE, ah, async_event, cq, device, mr, pd, qp, srq};
+use super::wire::{self, HANDLE, ah, async_event, cq, device, mr, mw, pd, qp, srq, xrcd};
 
 /// Returns an attribute that the method needs.
 const fn needed(id: u16, form: Form) -> Known {
@@ -89,6 +89,7 @@ const METHODS: &[Method] = &[
         qp::CREATE,
         &[
             needed(HANDLE, Form::New),
+            optional(qp::XRCD, Form::Handle),
             optional(qp::PD, Form::Handle),
             optional(qp::SRQ, Form::Handle),
             optional(qp::SEND_CQ, Form::Handle),
@@ -108,6 +109,8 @@ const METHODS: &[Method] = &[
         &[
             needed(HANDLE, Form::New),
             needed(srq::PD, Form::Handle),
+            optional(srq::XRCD, Form::Handle),
+            optional(srq::CQ, Form::Handle),
             needed(srq::USER_HANDLE, Form::In(8)),
             needed(srq::MAX_WR, Form::In(4)),
             needed(srq::MAX_SGE, Form::In(4)),
@@ -132,6 +135,8 @@ const METHODS: &[Method] = &[
     (pd::OBJECT, pd::DESTROY, DESTROY),
     (ah::OBJECT, ah::DESTROY, DESTROY),
     (mr::OBJECT, mr::DESTROY, DESTROY),
+    (mw::OBJECT, mw::DESTROY, DESTROY),
+    (xrcd::OBJECT, xrcd::DESTROY, DESTROY),
 ];
 
 /// Returns the attributes of a method. `None` if there is no such method.

@@ -10,11 +10,13 @@
 //! | [`methods`] | the attributes of each method |
 //! | [`dispatch`] | the choice of what a request does |
 //! | [`file`] | an open device file: its context, its objects and its doorbell pages |
+//! | [`groups`] | multicast groups |
 //! | [`objects`] | the objects of a file, by handle |
 //! | [`device`] | an adapter, as its device file shows it |
 //! | [`query`] | queries of an adapter, and contexts |
 //! | [`address`] | paths to peers, and address handles |
-//! | [`region`] | protection domains and memory regions |
+//! | [`region`] | protection domains, memory regions and windows |
+//! | [`domains`] | XRC domains, and the targets in them |
 //! | [`ring`] | the memory of rings |
 //! | [`queues`] | queues |
 //! | [`channel`] | files from which programs read events |
@@ -24,7 +26,9 @@ pub mod address;
 pub mod channel;
 pub mod device;
 pub mod dispatch;
+pub mod domains;
 pub mod file;
+pub mod groups;
 pub mod methods;
 pub mod objects;
 pub mod process;

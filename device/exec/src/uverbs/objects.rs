@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
-use vrnic_abi::{Cqn, Key, Pdn, Qpn, Srqn, UarIndex};
+use vrnic_abi::qp::Access;
+use vrnic_abi::{Cqn, Key, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
 use super::write::QpCap;
 
@@ -15,16 +16,33 @@ const MAX: usize = 1 << 20;
 pub enum Object {
     /// An address handle of this protection domain.
     Ah(u32),
+    /// A memory window.
+    Mw(Key),
     /// A memory region.
-    Mr(Key),
+    Mr(Region),
     /// A queue pair.
     Qp(Qp),
     /// A shared receive queue.
     Srq(Srq),
     /// A completion queue, with its doorbell page.
     Cq(Cqn, UarIndex),
+    /// An XRC domain.
+    Xrcd(Xrcdn),
     /// A protection domain.
     Pd(Pdn),
+}
+
+/// A memory region.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// The key of the region.
+    pub key: Key,
+    /// The rights to the region.
+    pub access: Access,
+    /// The address of the memory in the process.
+    pub start: u64,
+    /// The number of bytes.
+    pub length: u64,
 }
 
 /// A queue pair.
@@ -40,6 +58,8 @@ pub struct Qp {
     pub signals_all: bool,
     /// The send queue in device memory: the offset and the length there.
     pub device_sq: Option<(u64, u64)>,
+    /// The XRC domain, of a target: the handle and the number.
+    pub target_in: Option<(u32, Xrcdn)>,
 }
 
 /// A shared receive queue.
@@ -53,6 +73,10 @@ pub struct Srq {
     pub max_wr: u32,
     /// The number of segments of a receive.
     pub max_sge: u32,
+    /// log2 of the length of an entry.
+    pub log_stride: u8,
+    /// The handle of the XRC domain, of one for XRC.
+    pub xrcd: Option<u32>,
 }
 
 /// The objects of a file.
@@ -80,6 +104,11 @@ impl Objects {
         self.next = handle.wrapping_add(1);
         self.all.insert(handle, object);
         handle
+    }
+
+    /// Changes an object.
+    pub fn replace(&mut self, handle: u32, object: Object) {
+        self.all.insert(handle, object);
     }
 
     /// Removes an object.
@@ -140,6 +169,38 @@ impl Objects {
         })
     }
 
+    /// Returns a memory region.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub fn region(&self, handle: u32) -> Result<Region, Errno> {
+        self.get(handle, |object| match object {
+            Object::Mr(region) => Some(*region),
+            _ => None,
+        })
+    }
+
+    /// Returns an XRC domain.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub fn xrcd(&self, handle: u32) -> Result<Xrcdn, Errno> {
+        self.get(handle, |object| match object {
+            Object::Xrcd(xrcdn) => Some(*xrcdn),
+            _ => None,
+        })
+    }
+
+    /// Returns whether queues of this file use an XRC domain.
+    #[must_use]
+    pub fn uses_xrcd(&self, handle: u32) -> bool {
+        self.all.values().any(|object| match object {
+            Object::Srq(srq) => srq.xrcd == Some(handle),
+            Object::Qp(qp) => qp.target_in.is_some_and(|(of, _)| of == handle),
+            _ => false,
+        })
+    }
+
     /// Returns whether an address handle belongs to a protection domain.
     #[must_use]
     pub fn has_address_handle(&self, pd: u32) -> bool {
@@ -152,10 +213,12 @@ impl Objects {
         all.sort_by_key(|object| match object {
             Object::Ah(_) => 0,
             Object::Qp(_) => 1,
-            Object::Mr(_) => 2,
-            Object::Srq(_) => 3,
-            Object::Cq(..) => 4,
-            Object::Pd(_) => 5,
+            Object::Mw(_) => 2,
+            Object::Mr(_) => 3,
+            Object::Srq(_) => 4,
+            Object::Cq(..) => 5,
+            Object::Xrcd(_) => 6,
+            Object::Pd(_) => 7,
         });
         all
     }

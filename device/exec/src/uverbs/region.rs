@@ -1,16 +1,17 @@
-//! Protection domains and memory regions.
+//! Protection domains, memory regions and windows.
 
 use rustix::io::Errno;
-use vrnic_abi::admin::{self, MrFlags, Pages, command};
+use vrnic_abi::admin::{self, MrFlags, MwType, Pages, Rereg, command};
 use vrnic_abi::qp::Access;
 use vrnic_abi::uverbs::{ACCESS_HINTS, MrReq, PdResp};
 
 use super::file::OpenFile;
-use super::objects::Object;
+use super::objects::{Object, Region};
 use super::request::Request;
 use super::wire::device::CORE_OUT;
 use super::wire::{UHW_IN, UHW_OUT};
-use super::write::{RegMr, RegMrResp};
+use super::write::{AllocMw, RegMr, RegMrResp, ReregMr};
+use crate::memory::spaces::Placement;
 use crate::memory::{PAGE, PAGE_SHIFT};
 
 /// Rights by which the adapter writes (`ib_access_writable` in rdma/ib_verbs.h).
@@ -43,25 +44,42 @@ pub fn forget(file: &mut OpenFile, handle: u32, object: &Object) {
     }
 }
 
+/// Checks rights as `ib_check_mr_access` does, and returns those that the adapter has.
+fn rights(flags: u32) -> Result<Access, Errno> {
+    // The peer may write only where the program itself may.
+    let of_peer = (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC).bits();
+    if flags & of_peer != 0 && flags & Access::LOCAL_WRITE.bits() == 0 {
+        return Err(Errno::INVAL);
+    }
+    Access::from_bits(flags & !ACCESS_HINTS).ok_or(Errno::OPNOTSUPP)
+}
+
+/// Checks a range of memory, and its address for work requests.
+fn check(file: &OpenFile, start: u64, length: u64, iova: u64) -> Result<(), Errno> {
+    if length == 0 || iova.checked_add(length).is_none() || start.checked_add(length).is_none() {
+        return Err(Errno::INVAL);
+    }
+    if length > file.device().driver().caps().max_mr_size.get() {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
+}
+
+/// Returns the pages of a range of memory that the adapter has got.
+fn pages(place: &Placement) -> Pages {
+    Pages::new(place.addr().get() & !(PAGE - 1), PAGE_SHIFT, 0)
+}
+
 /// Registers a region (`ib_uverbs_reg_mr`, and `reg_user_mr` of the driver).
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT` or `EOPNOTSUPP`, as the kernel's; and the adapter's refusal.
 pub fn register(file: &mut OpenFile, request: &Request<'_>, command: &RegMr) -> Result<(), Errno> {
     let RegMr { start, length, hca_va, pd_handle, access_flags, .. } = *command;
-    let page = PAGE - 1;
-    if start & page != hca_va & page {
+    if start % PAGE != hca_va % PAGE {
         return Err(Errno::INVAL);
     }
-    let access = Access::from_bits(access_flags & !ACCESS_HINTS).ok_or(Errno::OPNOTSUPP)?;
-    // The peer may write only where the program itself may (`ib_check_mr_access`).
-    let remote = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    if access.intersects(remote) && !access.contains(Access::LOCAL_WRITE) {
-        return Err(Errno::INVAL);
-    }
-    if length == 0 || hca_va.checked_add(length).is_none() || start.checked_add(length).is_none() {
-        return Err(Errno::INVAL);
-    }
+    let access = rights(access_flags)?;
     let asked: MrReq = request.value(UHW_IN);
     let flags = MrFlags::from_bits(asked.flags.get()).ok_or(Errno::OPNOTSUPP)?;
     let of_users = MrFlags::ONE_TOUCH | MrFlags::NO_LOCAL_READ;
@@ -70,18 +88,80 @@ pub fn register(file: &mut OpenFile, request: &Request<'_>, command: &RegMr) -> 
     }
     let pdn = file.objects.pd(pd_handle)?;
     file.objects.check_room()?;
-    let driver = file.device().driver();
-    if length > driver.caps().max_mr_size.get() {
-        return Err(Errno::INVAL);
-    }
+    check(file, start, length, hca_va)?;
     let place = request.process().place(start, length, access.intersects(WRITING))?;
-    let table = Pages::new(place.addr().get() & !page, PAGE_SHIFT, 0);
-    let mut params = admin::RegMr::new(pdn, access.bits(), hca_va, length, table);
+    let mut params = admin::RegMr::new(pdn, access.bits(), hca_va, length, pages(&place));
     params.flags = flags.bits().into();
-    let key = driver.command::<command::RegMr>(&params)?;
+    let key = file.device().driver().command::<command::RegMr>(&params)?;
     file.keep_region(key, place);
-    let object = Object::Mr(key);
+    let object = Object::Mr(Region { key, access, start, length });
     let handle = file.objects.insert(object);
     let answer = RegMrResp { mr_handle: handle, lkey: key.get(), rkey: key.get() };
+    request.respond_or_zero(CORE_OUT, &answer).inspect_err(|_| forget(file, handle, &object))
+}
+
+/// Changes memory, PD and rights of a region (`ib_uverbs_rereg_mr`, and `rereg_user_mr` of the
+/// driver).
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`, `EACCES` or `EOPNOTSUPP`, as the kernel's; and the adapter's refusal.
+pub fn change(file: &mut OpenFile, request: &Request<'_>, command: &ReregMr) -> Result<(), Errno> {
+    let ReregMr { mr_handle, flags, start, length, hca_va, pd_handle, access_flags, .. } = *command;
+    if flags == 0 {
+        return Err(Errno::INVAL);
+    }
+    let what = Rereg::from_bits(flags).ok_or(Errno::OPNOTSUPP)?;
+    let moves = what.contains(Rereg::TRANSLATION);
+    if moves && start % PAGE != hca_va % PAGE {
+        return Err(Errno::INVAL);
+    }
+    let mut region = file.objects.region(mr_handle)?;
+    let mut params = admin::ReregMr::new(region.key, what);
+    if what.contains(Rereg::ACCESS) {
+        region.access = rights(access_flags)?;
+        params.access = region.access.bits().into();
+    }
+    if what.contains(Rereg::PD) {
+        params.pdn = file.objects.pd(pd_handle)?;
+    }
+    let writes = region.access.intersects(WRITING);
+    let mut memory = None;
+    if moves {
+        check(file, start, length, hca_va)?;
+        let place = request.process().place(start, length, writes)?;
+        params.pages = pages(&place);
+        (params.iova, params.length) = (hca_va.into(), length.into());
+        (region.start, region.length) = (start, length);
+        memory = Some(place);
+    } else if what.contains(Rereg::ACCESS) && writes {
+        // Memory that was registered for reading may not be written to.
+        let place = request.process().place(region.start, region.length, true);
+        drop(place.map_err(|_| Errno::ACCESS)?);
+    }
+    let key = file.device().driver().command::<command::ReregMr>(&params)?;
+    // The adapter does not use the old memory any more.
+    file.rekey_region(region.key, key, memory);
+    region.key = key;
+    file.objects.replace(mr_handle, Object::Mr(region));
+    request.respond_or_zero(CORE_OUT, &[key.get(); 2])
+}
+
+/// Allocates a memory window (`ib_uverbs_alloc_mw`, and `alloc_mw` of the driver).
+///
+/// # Errors
+/// `EINVAL` for a type that does not exist, and the adapter's refusal.
+pub fn alloc_window(
+    file: &mut OpenFile,
+    request: &Request<'_>,
+    command: &AllocMw,
+) -> Result<(), Errno> {
+    file.objects.check_room()?;
+    let pdn = file.objects.pd(command.pd_handle)?;
+    let kind = MwType::from_raw(command.mw_type).ok_or(Errno::INVAL)?;
+    let params = admin::AllocMw::new(pdn, kind);
+    let key = file.device().driver().command::<command::AllocMw>(&params)?;
+    let object = Object::Mw(key);
+    let handle = file.objects.insert(object);
+    let answer = [handle, key.get()];
     request.respond_or_zero(CORE_OUT, &answer).inspect_err(|_| forget(file, handle, &object))
 }

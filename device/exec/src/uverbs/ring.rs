@@ -24,6 +24,8 @@ pub struct SharedRing {
     number: Number,
     file: Arc<File>,
     place: Range<u64>,
+    /// True if the memory in the file is freed at the end.
+    frees: bool,
 }
 
 impl SharedRing {
@@ -39,7 +41,8 @@ impl SharedRing {
         take(file, place.clone())?;
         let mapping = Mapping::device(file.as_fd(), place.start, len)?;
         let number = spaces.insert_ring(Guarded::new(mapping)?)?;
-        Ok(Self { spaces: Arc::clone(spaces), number, file: Arc::clone(file), place })
+        let (spaces, file) = (Arc::clone(spaces), Arc::clone(file));
+        Ok(Self { spaces, number, file, place, frees: true })
     }
 
     /// Returns the number of the memory, at the start of which the ring is.
@@ -52,6 +55,9 @@ impl SharedRing {
 impl Drop for SharedRing {
     fn drop(&mut self) {
         self.spaces.remove(self.number);
+        if !self.frees {
+            return;
+        }
         let Range { start, end } = self.place;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // If it fails, the memory is free when the file ends.
@@ -69,6 +75,14 @@ pub enum RingMemory {
 }
 
 impl RingMemory {
+    /// Gives the memory up when the queue has another ring. The program may still read entries in
+    /// the old one, and frees the memory then.
+    pub fn leave(mut self) {
+        if let Self::Shared(ring) = &mut self {
+            ring.frees = false;
+        }
+    }
+
     /// Returns the adapter's address of the ring.
     ///
     /// # Errors

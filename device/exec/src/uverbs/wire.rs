@@ -148,7 +148,9 @@ pub mod qp {
     pub const CREATE: u16 = 0;
     /// The other one.
     pub const DESTROY: u16 = 1;
-    /// Attributes of [`CREATE`]: the PD.
+    /// Attributes of [`CREATE`]: the XRC domain.
+    pub const XRCD: u16 = 1;
+    /// The PD.
     pub const PD: u16 = 2;
     /// The SRQ.
     pub const SRQ: u16 = 3;
@@ -184,6 +186,10 @@ pub mod srq {
     pub const DESTROY: u16 = 1;
     /// Attributes of [`CREATE`]: the PD.
     pub const PD: u16 = 1;
+    /// The XRC domain.
+    pub const XRCD: u16 = 2;
+    /// The CQ, of one for XRC.
+    pub const CQ: u16 = 3;
     /// The program's number for it.
     pub const USER_HANDLE: u16 = 4;
     /// The number of receives.
@@ -218,6 +224,22 @@ pub mod mr {
     pub const OBJECT: u16 = 7;
     /// The method.
     pub const DESTROY: u16 = 1;
+}
+
+/// Memory windows.
+pub mod mw {
+    /// Number of the object.
+    pub const OBJECT: u16 = 8;
+    /// The method.
+    pub const DESTROY: u16 = 0;
+}
+
+/// XRC domains.
+pub mod xrcd {
+    /// Number of the object.
+    pub const OBJECT: u16 = 10;
+    /// The method.
+    pub const DESTROY: u16 = 0;
 }
 
 /// Files of asynchronous events.

@@ -14,16 +14,30 @@ pub const ALLOC_PD: u32 = 3;
 pub const CREATE_AH: u32 = 5;
 /// A new memory region.
 pub const REG_MR: u32 = 9;
+/// Other attributes of a memory region.
+pub const REREG_MR: u32 = 11;
+/// A new memory window.
+pub const ALLOC_MW: u32 = 14;
 /// A new channel for completion events.
 pub const CREATE_COMP_CHANNEL: u32 = 17;
+/// Another size of a CQ.
+pub const RESIZE_CQ: u32 = 19;
 /// The attributes of a QP.
 pub const QUERY_QP: u32 = 25;
 /// A change of them.
 pub const MODIFY_QP: u32 = 26;
-/// A change of the limit of an SRQ.
+/// A member of a multicast group.
+pub const ATTACH_MCAST: u32 = 30;
+/// The end of a membership.
+pub const DETACH_MCAST: u32 = 31;
+/// A change of the size or the limit of an SRQ.
 pub const MODIFY_SRQ: u32 = 33;
 /// The state of an SRQ.
 pub const QUERY_SRQ: u32 = 34;
+/// An XRC domain, a new one or one that others have.
+pub const OPEN_XRCD: u32 = 37;
+/// An XRC target that others have created.
+pub const OPEN_QP: u32 = 40;
 
 /// Declares structs of this format.
 macro_rules! formats {
@@ -75,6 +89,25 @@ formats! {
     } = 40;
     /// `struct ib_uverbs_reg_mr_resp`.
     RegMrResp { mr_handle: u32, lkey: u32, rkey: u32, } = 12;
+    /// `struct ib_uverbs_rereg_mr`.
+    ReregMr {
+        response: u64, mr_handle: u32, flags: u32, start: u64, length: u64, hca_va: u64,
+        pd_handle: u32, access_flags: u32,
+    } = 48;
+    /// `struct ib_uverbs_alloc_mw`.
+    AllocMw { response: u64, pd_handle: u32, mw_type: u8, reserved: [u8; 3], } = 16;
+    /// `struct ib_uverbs_resize_cq`.
+    ResizeCq { response: u64, cq_handle: u32, cqe: u32, } = 16;
+    /// `struct ib_uverbs_attach_mcast` and `struct ib_uverbs_detach_mcast`.
+    Mcast { gid: [u8; 16], qp_handle: u32, mlid: u16, reserved: u16, } = 24;
+    /// `struct ib_uverbs_open_xrcd`.
+    OpenXrcd { response: u64, fd: i32, oflags: u32, } = 16;
+    /// `struct ib_uverbs_open_qp`.
+    OpenQp {
+        response: u64, user_handle: u64, pd_handle: u32, qpn: u32, qp_type: u8, reserved: [u8; 7],
+    } = 32;
+    /// `struct ib_uverbs_create_qp_resp`.
+    QpOpened { qp_handle: u32, qpn: u32, cap: QpCap, reserved: u32, } = 32;
     /// `struct ib_uverbs_ah_attr`.
     AhAttr {
         dgid: [u8; 16], flow_label: u32, sgid_index: u8, hop_limit: u8, traffic_class: u8,

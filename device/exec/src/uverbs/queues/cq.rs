@@ -1,9 +1,9 @@
 //! Completion queues.
 
 use rustix::io::Errno;
-use vrnic_abi::admin::{CreateCq, DeviceFeatures, Pages, command};
+use vrnic_abi::admin::{self, CreateCq, DeviceFeatures, Pages, command};
 use vrnic_abi::cq::{CQE_LEN, LOG_CQES_MAX};
-use vrnic_abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, CqReq, CqResp};
+use vrnic_abi::uverbs::{CQ_ANY_VECTOR, CQ_HOLDING, CqReq, CqResp, ResizeCqResp};
 
 use crate::memory::{PAGE, PAGE_SHIFT};
 use crate::uverbs::file::OpenFile;
@@ -12,7 +12,9 @@ use crate::uverbs::region::forget;
 use crate::uverbs::request::Request;
 use crate::uverbs::ring::{RingMemory, Rings};
 use crate::uverbs::routes::{Route, Source};
+use crate::uverbs::wire::device::CORE_OUT;
 use crate::uverbs::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
+use crate::uverbs::write::ResizeCq as Resize;
 
 /// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Asking for timestamps changes nothing.
 const TIMESTAMPS: u32 = 1 << 0;
@@ -114,14 +116,56 @@ fn params(
     {
         return Err(Errno::INVAL);
     }
-    let offered = 1u32 << asked.log_size;
-    if entries == 0 || entries > offered || offered > driver.caps().max_cqe.get() {
+    if entries == 0 || entries > driver.caps().max_cqe.get() {
         return Err(Errno::INVAL);
     }
     if holds && !driver.caps().has(DeviceFeatures::HOLDING_CQ) {
         return Err(Errno::OPNOTSUPP);
     }
-    let len = u64::from(offered) * u64::from(CQE_LEN);
-    let pages = ring(file, request, rings, asked.buf.get(), len, true)?;
+    let pages = entries_ring(file, request, entries, asked, rings)?;
     Ok(CreateCq::new(0, driver.eqn(), asked.log_size, pages))
+}
+
+/// Returns the place of the ring for a queue of so many entries.
+fn entries_ring(
+    file: &OpenFile,
+    request: &Request<'_>,
+    entries: u32,
+    asked: &CqReq,
+    rings: &mut Rings,
+) -> Result<Pages, Errno> {
+    let offered = 1u32 << (asked.log_size & 31);
+    if entries > offered || offered > file.device().driver().caps().max_cqe.get() {
+        return Err(Errno::INVAL);
+    }
+    let len = u64::from(offered) * u64::from(CQE_LEN);
+    ring(file, request, rings, asked.buf.get(), len, true)
+}
+
+/// Moves a completion queue to another ring (`ib_uverbs_resize_cq`, and `resize_user_cq` of the
+/// driver).
+///
+/// # Errors
+/// `EINVAL` for a ring that does not fit, and the adapter's refusal.
+pub fn resize(file: &mut OpenFile, request: &Request<'_>, command: &Resize) -> Result<(), Errno> {
+    let (cqn, _) = file.objects.cq(command.cq_handle)?;
+    let asked: CqReq = request.value(UHW_IN);
+    if asked.reserved != [0; 2]
+        || asked.flags & !CQ_ANY_VECTOR != 0
+        || u32::from(asked.log_size) > LOG_CQES_MAX
+        || asked.few.get() != 0
+    {
+        return Err(Errno::INVAL);
+    }
+    let mut rings = Rings::new();
+    let pages = entries_ring(file, request, command.cqe, &asked, &mut rings)?;
+    // An answer that cannot be written fails here, where nothing has changed.
+    request.respond_or_zero(UHW_OUT, &ResizeCqResp::default())?;
+    let params = admin::ResizeCq::new(cqn, asked.log_size, pages);
+    let result = file.device().driver().command::<command::ResizeCq>(&params)?;
+    // The adapter does not write to the old ring any more.
+    file.replace_rings(Source::Cq, cqn.get(), rings);
+    let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };
+    request.respond_or_zero(UHW_OUT, &answer)?;
+    request.respond_or_zero(CORE_OUT, &[1u32 << asked.log_size, 0])
 }

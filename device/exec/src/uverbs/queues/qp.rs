@@ -1,8 +1,8 @@
-//! Queue pairs: RC, UC and UD.
+//! Queue pairs: RC, UC, UD, and initiators of XRC.
 
 use rustix::io::Errno;
 use vrnic_abi::admin::{
-    CreateQp, DeviceFeatures, NO_QUEUE, Pages, QpFlags, QpOptions, QpResult, command,
+    CreateQp, DeviceCaps, DeviceFeatures, NO_QUEUE, Pages, QpFlags, QpOptions, QpResult, command,
 };
 use vrnic_abi::qp::Type;
 use vrnic_abi::uar::SQ_MEMORY_UNIT;
@@ -11,6 +11,7 @@ use vrnic_abi::{Pdn, UarIndex, sq};
 
 use super::cq::ring;
 use super::srq::is_recv_queue;
+use super::xrc;
 use crate::uverbs::file::OpenFile;
 use crate::uverbs::objects::{Object, Qp};
 use crate::uverbs::region::forget;
@@ -68,7 +69,11 @@ impl Plan {
             // It has no receive queue of its own.
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         }
+        if kind == Type::XrcIni {
+            (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+        }
         let this = Self { kind, asked, flags, options, cap };
+        check_sizes(caps, &cap)?;
         this.check(request.has(qp::SRQ))?;
         Ok(this.sized())
     }
@@ -155,6 +160,19 @@ impl Plan {
     }
 }
 
+/// Checks that the adapter has queues of these sizes.
+///
+/// # Errors
+/// `EINVAL`.
+fn check_sizes(caps: &DeviceCaps, cap: &QpCap) -> Result<(), Errno> {
+    let wrs = cap.max_send_wr.max(cap.max_recv_wr);
+    let sges = cap.max_send_sge.max(cap.max_recv_sge);
+    let fits = wrs <= caps.max_wr.get()
+        && sges <= caps.max_sge.get()
+        && cap.max_inline_data <= caps.max_inline.get();
+    if fits { Ok(()) } else { Err(Errno::INVAL) }
+}
+
 /// Returns the log of the stride of a queue; zero if there is no queue.
 fn stride_of(log_size: u8, log_stride: u8) -> u8 {
     if log_size == NO_QUEUE { 0 } else { log_stride }
@@ -171,7 +189,7 @@ fn entries(log_size: u8) -> u32 {
 /// `EOPNOTSUPP` for one that this interface does not offer.
 fn kind(number: u64) -> Result<Type, Errno> {
     match u8::try_from(number).ok().and_then(Type::from_raw) {
-        Some(kind @ (Type::Rc | Type::Uc | Type::Ud)) => Ok(kind),
+        Some(kind @ (Type::Rc | Type::Uc | Type::Ud | Type::XrcIni | Type::XrcTgt)) => Ok(kind),
         _ => Err(Errno::OPNOTSUPP),
     }
 }
@@ -182,10 +200,22 @@ fn kind(number: u64) -> Result<Type, Errno> {
 /// The kernel's, and the adapter's refusal.
 pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     file.objects.check_room()?;
-    let handle_of = |id| request.handle(id)?.ok_or(Errno::INVAL);
+    let kind = kind(request.value(qp::TYPE))?;
+    if kind == Type::XrcTgt {
+        return xrc::create_target(file, request);
+    }
+    let initiates = kind == Type::XrcIni;
+    if request.has(qp::XRCD) || initiates && request.has(qp::SRQ) {
+        return Err(Errno::INVAL);
+    }
+    let handle_of = |id| request.handle(id)?.ok_or(Errno::NOENT);
     let pdn = file.objects.pd(handle_of(qp::PD)?)?;
     let (send_cqn, _) = file.objects.cq(handle_of(qp::SEND_CQ)?)?;
-    let (recv_cqn, _) = file.objects.cq(handle_of(qp::RECV_CQ)?)?;
+    let recv_cqn = match initiates {
+        // It has no other.
+        true => send_cqn,
+        false => file.objects.cq(handle_of(qp::RECV_CQ)?)?.0,
+    };
     let srq = request.handle(qp::SRQ)?.map(|handle| file.objects.srq(handle)).transpose()?;
     let events = match request.file(qp::EVENT_FD)? {
         Some(channel) => Some(file.channel(channel)?),
@@ -216,6 +246,7 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         cap: plan.cap,
         signals_all: plan.flags.contains(QpFlags::SIGNAL_ALL),
         device_sq,
+        target_in: None,
     });
     let handle = file.objects.insert(object);
     answer(file, request, uar, &result, &plan.cap, device_sq)

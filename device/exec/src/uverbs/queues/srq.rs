@@ -1,9 +1,9 @@
 //! Shared receive queues.
 
 use rustix::io::Errno;
-use vrnic_abi::admin::{self, CreateSrq, command};
+use vrnic_abi::admin::{self, CreateSrq, DeviceFeatures, Pages, SrqType, command};
 use vrnic_abi::uverbs::{SrqReq, SrqResp};
-use vrnic_abi::{rq, sq};
+use vrnic_abi::{Cqn, Xrcdn, rq, sq};
 
 use super::cq::ring;
 use crate::uverbs::file::OpenFile;
@@ -28,30 +28,15 @@ pub fn is_recv_queue(log_size: u8, log_stride: u8) -> bool {
     u32::from(log_size) <= sq::LOG_WQES_MAX && strides.contains(&log_stride.into())
 }
 
-/// Creates a shared receive queue (`UVERBS_METHOD_SRQ_CREATE`, and `create_srq` of the driver).
-///
-/// # Errors
-/// The kernel's, and the adapter's refusal.
-pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
-    file.objects.check_room()?;
-    if request.value::<u64>(srq::TYPE) != 0 {
-        return Err(Errno::OPNOTSUPP);
-    }
-    let pd = request.handle(srq::PD)?.ok_or(Errno::INVAL)?;
-    let pdn = file.objects.pd(pd)?;
-    let events = match request.file(srq::EVENT_FD)? {
-        Some(channel) => Some(file.channel(channel)?),
-        None => file.events().cloned(),
-    };
-    let (max_wr, max_sge): (u32, u32) = (request.value(srq::MAX_WR), request.value(srq::MAX_SGE));
-    let caps = file.device().driver().caps();
-    let asked: SrqReq = request.value(UHW_IN);
-    if max_wr == 0
-        || max_wr > caps.max_wr.get()
-        || max_sge > caps.max_sge.get()
-        || asked.reserved != [0; 6]
-        || !is_recv_queue(asked.log_size, asked.log_stride)
-    {
+/// Returns the place of a ring for receives of this number and this number of segments.
+fn receives(
+    file: &OpenFile,
+    request: &Request<'_>,
+    asked: &SrqReq,
+    [max_wr, max_sge]: [u32; 2],
+    rings: &mut Rings,
+) -> Result<Pages, Errno> {
+    if asked.reserved != [0; 6] || !is_recv_queue(asked.log_size, asked.log_stride) {
         return Err(Errno::INVAL);
     }
     let (entries, stride) = (1u32 << asked.log_size, 1u32 << asked.log_stride);
@@ -59,8 +44,62 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         return Err(Errno::INVAL);
     }
     let len = u64::from(entries) * u64::from(stride);
+    ring(file, request, rings, asked.buf.get(), len, false)
+}
+
+/// What the type of a shared receive queue demands.
+#[derive(Debug)]
+struct Kind {
+    kind: SrqType,
+    /// The handle and the number of the XRC domain.
+    xrcd: Option<u32>,
+    xrcdn: Xrcdn,
+    cqn: Cqn,
+}
+
+impl Kind {
+    /// Returns the type that a request names.
+    fn of(file: &OpenFile, request: &Request<'_>) -> Result<Self, Errno> {
+        let plain =
+            Self { kind: SrqType::Basic, xrcd: None, xrcdn: Xrcdn::default(), cqn: Cqn::default() };
+        match request.value::<u64>(srq::TYPE) {
+            0 => Ok(plain),
+            1 => {
+                let cq = request.handle(srq::CQ)?.ok_or(Errno::NOENT)?;
+                let (cqn, _) = file.objects.cq(cq)?;
+                let xrcd = request.handle(srq::XRCD)?.ok_or(Errno::NOENT)?;
+                let xrcdn = file.objects.xrcd(xrcd)?;
+                Ok(Self { kind: SrqType::Xrc, xrcd: Some(xrcd), xrcdn, cqn })
+            }
+            // Tag matching.
+            2 => Err(Errno::OPNOTSUPP),
+            _ => Err(Errno::INVAL),
+        }
+    }
+}
+
+/// Creates a shared receive queue (`UVERBS_METHOD_SRQ_CREATE`, and `create_srq` of the driver).
+///
+/// # Errors
+/// The kernel's, and the adapter's refusal.
+pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    file.objects.check_room()?;
+    let pd = request.handle(srq::PD)?.ok_or(Errno::INVAL)?;
+    let pdn = file.objects.pd(pd)?;
+    let Kind { kind, xrcd, xrcdn, cqn } = Kind::of(file, request)?;
+    let events = match request.file(srq::EVENT_FD)? {
+        Some(channel) => Some(file.channel(channel)?),
+        None => file.events().cloned(),
+    };
+    let (max_wr, max_sge): (u32, u32) = (request.value(srq::MAX_WR), request.value(srq::MAX_SGE));
+    let caps = file.device().driver().caps();
+    if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
+        return Err(Errno::INVAL);
+    }
+    let asked: SrqReq = request.value(UHW_IN);
     let mut rings = Rings::new();
-    let pages = ring(file, request, &mut rings, asked.buf.get(), len, false)?;
+    let pages = receives(file, request, &asked, [max_wr, max_sge], &mut rings)?;
+    let entries = 1u32 << asked.log_size;
     let uar = file.take_slot()?;
     let params = CreateSrq {
         pages,
@@ -68,7 +107,10 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         uar,
         log_size: asked.log_size,
         log_stride: asked.log_stride,
-        ..CreateSrq::default()
+        // CAST: the enum's number.
+        srq_type: kind as u8,
+        xrcdn,
+        cqn,
     };
     let created = file.device().driver().command::<command::CreateSrq>(&params);
     let result = created.inspect_err(|_| file.release_slot(uar))?;
@@ -77,7 +119,8 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let user_handle = request.value(srq::USER_HANDLE);
     let route = Route { user_handle, events, ..Route::default() };
     file.device().routes().insert((file.device().number(), Source::Srq, srqn.get()), route);
-    let object = Object::Srq(Srq { srqn, uar, max_wr: entries, max_sge });
+    let log_stride = asked.log_stride;
+    let object = Object::Srq(Srq { srqn, uar, max_wr: entries, max_sge, log_stride, xrcd });
     let handle = file.objects.insert(object);
     let (slot, uar_mmap) = (result.slot, uar.offset().into());
     let answer = SrqResp { srqn, slot, uar, uar_mmap, ..SrqResp::default() };
@@ -90,23 +133,58 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         .inspect_err(|_| forget(file, handle, &object))
 }
 
-/// Sets the limit (`ib_uverbs_modify_srq`).
+/// Changes the size, the limit, or first the size and then the limit (`ib_uverbs_modify_srq`, and
+/// `modify_srq` of the driver).
 ///
 /// # Errors
-/// `EOPNOTSUPP` for a change of the size, `EINVAL` for a limit beyond it.
-pub fn modify(file: &OpenFile, command: &ModifySrq) -> Result<(), Errno> {
-    let srq = file.objects.srq(command.srq_handle)?;
+/// `EINVAL` for a ring or a limit that does not fit, and the adapter's refusal.
+pub fn modify(
+    file: &mut OpenFile,
+    request: &Request<'_>,
+    command: &ModifySrq,
+) -> Result<(), Errno> {
+    let mut srq = file.objects.srq(command.srq_handle)?;
+    let limit = (command.attr_mask & LIMIT != 0).then_some(command.srq_limit);
     if command.attr_mask & MAX_WR != 0 {
-        return Err(Errno::OPNOTSUPP);
+        srq.max_wr = resize(file, request, &srq, command.max_wr, limit)?;
+        file.objects.replace(command.srq_handle, Object::Srq(srq));
     }
-    if command.attr_mask & LIMIT == 0 {
-        return Ok(());
-    }
-    if command.srq_limit > srq.max_wr {
+    let Some(limit) = limit else { return Ok(()) };
+    if limit > srq.max_wr {
         return Err(Errno::INVAL);
     }
-    let params = admin::ModifySrq::new(srq.srqn, command.srq_limit);
+    let params = admin::ModifySrq::new(srq.srqn, limit);
     file.device().driver().command::<command::ModifySrq>(&params)
+}
+
+/// Moves a queue to another ring of the process, which contains the posted receives already.
+/// Returns the number of entries.
+fn resize(
+    file: &mut OpenFile,
+    request: &Request<'_>,
+    srq: &Srq,
+    max_wr: u32,
+    limit: Option<u32>,
+) -> Result<u32, Errno> {
+    let caps = file.device().driver().caps();
+    if !caps.has(DeviceFeatures::RESIZE_SRQ) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if max_wr == 0 || max_wr > caps.max_wr.get() {
+        return Err(Errno::INVAL);
+    }
+    let asked: SrqReq = request.value(UHW_IN);
+    let mut rings = Rings::new();
+    let pages = receives(file, request, &asked, [max_wr, srq.max_sge], &mut rings)?;
+    let entries = 1u32 << asked.log_size;
+    if limit.is_some_and(|limit| limit > entries) || asked.log_stride != srq.log_stride {
+        return Err(Errno::INVAL);
+    }
+    let params = admin::ResizeSrq::new(srq.srqn, asked.log_size, pages);
+    file.device().driver().command::<command::ResizeSrq>(&params)?;
+    // The adapter does not read the old ring any more.
+    file.replace_rings(Source::Srq, srq.srqn.get(), rings);
+    Ok(entries)
 }
 
 /// Returns the size and the limit (`ib_uverbs_query_srq`).
