@@ -43,6 +43,12 @@ impl Process for Caller<'_> {
         self.spaces.place(self.number, addr)
     }
 
+    fn place_later(&self, addr: u64, len: u64) -> Result<Placement, Errno> {
+        let last = addr.checked_add(len.saturating_sub(1)).ok_or(Errno::FAULT)?;
+        let _inside = self.number.place(last)?;
+        self.spaces.place(self.number, addr)
+    }
+
     fn mapped(&self, addr: u64, len: u64) -> Option<(FileId, u64)> {
         task::mapped(self.space.pid(), addr, len)
     }

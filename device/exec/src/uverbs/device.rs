@@ -17,10 +17,17 @@ const MTU_4096: u8 = 5;
 /// Flags of `device_cap_flags`: the current state in MODIFY_QP, events of an active port, a system
 /// image GUID, RNR NAKs, another size of an SRQ, windows of type 1 and 2B, and XRC.
 const CAP_FLAGS: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 20 | 1 << 24;
+/// The operations for which memory may come on demand (`enum ib_odp_transport_cap_bits`): of
+/// connected queue pairs, and sends of datagrams.
+const CONNECTED: u32 = (1 << 6) - 1;
+/// `struct ib_uverbs_odp_caps`: that there is memory on demand, and the operations of RC, UC, UD.
+const ON_DEMAND: [u32; 6] = [1, 0, CONNECTED, 1 << 0 | 1 << 1 | 1 << 2 | 1 << 5, 1, 0];
 /// `IB_UVERBS_PCF_IP_BASED_GIDS` and `IB_UVERBS_PCF_CM_SUP`.
 const PORT_FLAGS: u32 = 1 << 26 | 1 << 16;
 /// `IB_UVERBS_GID_TYPE_ROCE_V2`.
 const ROCE_V2: u32 = 2;
+/// Maximum number of bytes of device memory of a file.
+pub const DEVICE_MEMORY_MAX: u64 = 16 << 20;
 /// The number of the only port.
 pub const PORT: u8 = 1;
 
@@ -153,7 +160,15 @@ impl Device {
             phys_port_cnt: 1,
             ..DeviceResp::default()
         };
-        DeviceRespEx { base, device_cap_flags_ex: CAP_FLAGS.into(), ..DeviceRespEx::default() }
+        let device_cap_flags_ex = CAP_FLAGS.into();
+        DeviceRespEx {
+            base,
+            device_cap_flags_ex,
+            max_dm_size: DEVICE_MEMORY_MAX,
+            odp_caps: ON_DEMAND,
+            xrc_odp_caps: CONNECTED,
+            ..DeviceRespEx::default()
+        }
     }
 
     /// Returns the answer to QUERY_PORT.

@@ -10,10 +10,12 @@ use super::process::Process;
 use super::queues::{cq, multicast, qp, qp_attr, srq, xrc};
 use super::request::Request;
 use super::wire::device::{CORE_IN, CORE_OUT, WRITE_COMMAND};
-use super::wire::{EVENTS_REPORTED, HANDLE, ah, async_event, cq as cqs, device as dev, mr, mw, pd};
+use super::wire::{
+    EVENTS_REPORTED, HANDLE, ah, async_event, cq as cqs, device as dev, dm as dms, mr, mw, pd,
+};
 use super::wire::{qp as qps, srq as srqs, xrcd};
 use super::write::{self, DeviceResp, DeviceRespEx, MODIFY_QP_LEN};
-use super::{address, methods, query, region};
+use super::{address, dm, methods, query, region};
 
 /// Length in bytes of a record of a completion event (`struct ib_uverbs_comp_event_desc`), and of
 /// an asynchronous event (`struct ib_uverbs_async_event_desc`).
@@ -42,6 +44,9 @@ pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<()
             let descriptor = file.add_events(|| Channel::create(process, EVENT_LEN))?;
             request.respond_handle(HANDLE, descriptor.into())
         }
+        (dms::OBJECT, dms::ALLOC) => dm::alloc(file, request),
+        (mr::OBJECT, mr::REG_DM) => dm::register(file, request),
+        (mr::OBJECT, mr::ADVISE) => region::advise(file, request),
         (cqs::OBJECT, cqs::CREATE) => cq::create(file, request),
         (qps::OBJECT, qps::CREATE) => qp::create(file, request),
         (srqs::OBJECT, srqs::CREATE) => srq::create(file, request),
@@ -51,6 +56,7 @@ pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<()
         | (ah::OBJECT, ah::DESTROY)
         | (mr::OBJECT, mr::DESTROY)
         | (mw::OBJECT, mw::DESTROY)
+        | (dms::OBJECT, dms::FREE)
         | (xrcd::OBJECT, xrcd::DESTROY)
         | (pd::OBJECT, pd::DESTROY) => destroy(file, request, object),
         _ => Err(Errno::PROTONOSUPPORT),
@@ -65,6 +71,7 @@ fn destroy(file: &mut OpenFile, request: &Request<'_>, kind: u16) -> Result<(), 
             Object::Ah(_) => kind == ah::OBJECT,
             Object::Mr(_) => kind == mr::OBJECT,
             Object::Mw(_) => kind == mw::OBJECT,
+            Object::Dm(_) => kind == dms::OBJECT,
             Object::Xrcd(_) => kind == xrcd::OBJECT,
             Object::Qp(_) => kind == qps::OBJECT,
             Object::Srq(_) => kind == srqs::OBJECT,
@@ -81,6 +88,9 @@ fn destroy(file: &mut OpenFile, request: &Request<'_>, kind: u16) -> Result<(), 
     };
     if busy {
         return Err(Errno::BUSY);
+    }
+    if matches!(object, Object::Dm(_)) {
+        dm::free(file, handle)?;
     }
     let [completions, events] = file.destroy(&object)?;
     file.objects.remove(handle);

@@ -18,7 +18,7 @@ use vrnic_queues::mapping::Mapping;
 use super::channel::Channel;
 use super::device::Device;
 use super::groups::Groups;
-use super::objects::{Object, Objects, Qp, Region};
+use super::objects::{Object, Objects, Qp, Region, Target};
 use super::ring::{RINGS, RingMemory, Rings, SharedRing};
 use super::routes::Source;
 use crate::adapter::bar;
@@ -43,6 +43,15 @@ struct Page {
     used: u32,
 }
 
+/// The memory of a region, which an adapter reaches.
+#[derive(Debug)]
+pub enum RegionMemory {
+    /// Memory of a process.
+    Process(Placement),
+    /// Device memory.
+    Device(Arc<SharedRing>),
+}
+
 /// An open device file. When this is dropped, its objects are destroyed.
 #[derive(Debug)]
 pub struct OpenFile {
@@ -56,7 +65,9 @@ pub struct OpenFile {
     /// The memory of rings, by the kind and the number of their queues.
     rings: HashMap<(Source, u32), Rings>,
     /// The memory of regions, by the indices of their keys.
-    regions: HashMap<u32, Placement>,
+    regions: HashMap<u32, RegionMemory>,
+    /// Device memory, by handle.
+    device_memory: HashMap<u32, Arc<SharedRing>>,
     /// The objects of the program.
     pub objects: Objects,
     /// The multicast groups of its queue pairs.
@@ -95,6 +106,7 @@ impl OpenFile {
             pages: Vec::new(),
             rings: HashMap::new(),
             regions: HashMap::new(),
+            device_memory: HashMap::new(),
             objects: Objects::default(),
             groups: Groups::default(),
             events: Vec::new(),
@@ -153,12 +165,43 @@ impl OpenFile {
     }
 
     /// Keeps the memory of a region until the region is destroyed or gets other memory.
-    pub fn keep_region(&mut self, key: Key, memory: Placement) {
+    pub fn keep_region(&mut self, key: Key, memory: RegionMemory) {
         self.regions.insert(key.index(), memory);
     }
 
+    /// Keeps device memory until it is freed.
+    pub fn keep_device_memory(&mut self, handle: u32, memory: SharedRing) {
+        self.device_memory.insert(handle, Arc::new(memory));
+    }
+
+    /// Returns the number of bytes of device memory.
+    #[must_use]
+    pub fn device_memory(&self) -> u64 {
+        self.device_memory.values().map(|memory| memory.len()).sum()
+    }
+
+    /// Returns device memory, for a region in it.
+    #[must_use]
+    pub fn shared_device_memory(&self, handle: u32) -> Option<Arc<SharedRing>> {
+        self.device_memory.get(&handle).cloned()
+    }
+
+    /// Frees device memory.
+    ///
+    /// # Errors
+    /// `EBUSY` if a region is in it.
+    pub fn drop_device_memory(&mut self, handle: u32) -> Result<(), Errno> {
+        match self.device_memory.get(&handle) {
+            Some(memory) if Arc::strong_count(memory) > 1 => Err(Errno::BUSY),
+            _ => {
+                drop(self.device_memory.remove(&handle));
+                Ok(())
+            }
+        }
+    }
+
     /// Records the key of a region after a change, and the new memory if it has any.
-    pub fn rekey_region(&mut self, from: Key, to: Key, memory: Option<Placement>) {
+    pub fn rekey_region(&mut self, from: Key, to: Key, memory: Option<RegionMemory>) {
         let old = self.regions.remove(&from.index());
         if let Some(memory) = memory.or(old) {
             self.regions.insert(to.index(), memory);
@@ -307,7 +350,8 @@ impl OpenFile {
             device.routes().remove((device.number(), source, id))
         };
         match object {
-            Object::Ah(_) => {}
+            // Device memory is freed by its handle.
+            Object::Ah(_) | Object::Dm(_) => {}
             Object::Mw(key) => driver.command::<command::DeallocMw>(key)?,
             Object::Mr(Region { key, .. }) => {
                 driver.command::<command::DeregMr>(key)?;
@@ -321,9 +365,10 @@ impl OpenFile {
                 self.release_slot(*uar);
                 return Ok(counts);
             }
-            Object::Qp(Qp { target_in: Some((_, xrcdn)), qpn, .. }) => {
+            Object::Qp(Qp { target: Some(Target { xrcdn, opening, .. }), qpn, .. }) => {
                 device.domains().close_target(driver, *xrcdn, *qpn)?;
-                return Ok(counts(Source::Qp, qpn.get()));
+                let key = (device.number(), Source::Qp, qpn.get());
+                return Ok(device.routes().remove_shared(key, *opening));
             }
             Object::Qp(qp) => {
                 driver.command::<command::DestroyQp>(&qp.qpn)?;

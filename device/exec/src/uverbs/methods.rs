@@ -1,7 +1,7 @@
 //! The attributes of each method (drivers/infiniband/core/uverbs_std_types_*.c).
 
 use super::request::{Form, Known};
-use super::wire::{self, HANDLE, ah, async_event, cq, device, mr, mw, pd, qp, srq, xrcd};
+use super::wire::{self, HANDLE, ah, async_event, cq, device, dm, mr, mw, pd, qp, srq, xrcd};
 
 /// Returns an attribute that the method needs.
 const fn needed(id: u16, form: Form) -> Known {
@@ -135,6 +135,40 @@ const METHODS: &[Method] = &[
     (pd::OBJECT, pd::DESTROY, DESTROY),
     (ah::OBJECT, ah::DESTROY, DESTROY),
     (mr::OBJECT, mr::DESTROY, DESTROY),
+    (
+        mr::OBJECT,
+        mr::REG_DM,
+        &[
+            needed(HANDLE, Form::New),
+            needed(mr::OFFSET, Form::In(8)),
+            needed(mr::LENGTH, Form::In(8)),
+            needed(mr::PD, Form::Handle),
+            needed(mr::ACCESS, FLAGS),
+            needed(mr::DM, Form::Handle),
+            needed(mr::RESP_LKEY, Form::Out(4)),
+            needed(mr::RESP_RKEY, Form::Out(4)),
+        ],
+    ),
+    (
+        mr::OBJECT,
+        mr::ADVISE,
+        &[
+            needed(mr::ADVISE_PD, Form::Handle),
+            needed(mr::ADVICE, FLAGS),
+            optional(mr::FLAGS, FLAGS),
+            needed(mr::PARTS, Form::Struct(0, u16::MAX)),
+        ],
+    ),
+    (
+        dm::OBJECT,
+        dm::ALLOC,
+        &[
+            needed(HANDLE, Form::New),
+            needed(dm::LENGTH, Form::In(8)),
+            needed(dm::ALIGNMENT, Form::In(4)),
+        ],
+    ),
+    (dm::OBJECT, dm::FREE, DESTROY),
     (mw::OBJECT, mw::DESTROY, DESTROY),
     (xrcd::OBJECT, xrcd::DESTROY, DESTROY),
 ];

@@ -16,6 +16,7 @@
 //! | [`query`] | queries of an adapter, and contexts |
 //! | [`address`] | paths to peers, and address handles |
 //! | [`region`] | protection domains, memory regions and windows |
+//! | [`dm`] | device memory |
 //! | [`domains`] | XRC domains, and the targets in them |
 //! | [`ring`] | the memory of rings |
 //! | [`queues`] | queues |
@@ -26,6 +27,7 @@ pub mod address;
 pub mod channel;
 pub mod device;
 pub mod dispatch;
+pub mod dm;
 pub mod domains;
 pub mod file;
 pub mod groups;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
-use vrnic_abi::qp::Access;
+use vrnic_abi::qp::{Access, Type};
 use vrnic_abi::{Cqn, Key, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
+use super::routes::Opening;
 use super::write::QpCap;
 
 /// Maximum number of objects of a file. The adapter has limits of its own for most kinds.
@@ -26,6 +27,8 @@ pub enum Object {
     Srq(Srq),
     /// A completion queue, with its doorbell page.
     Cq(Cqn, UarIndex),
+    /// Device memory of so many bytes.
+    Dm(u64),
     /// An XRC domain.
     Xrcd(Xrcdn),
     /// A protection domain.
@@ -37,12 +40,29 @@ pub enum Object {
 pub struct Region {
     /// The key of the region.
     pub key: Key,
+    /// The protection domain.
+    pub pdn: Pdn,
     /// The rights to the region.
     pub access: Access,
     /// The address of the memory in the process.
     pub start: u64,
     /// The number of bytes.
     pub length: u64,
+    /// The first address, as work requests name it.
+    pub iova: u64,
+    /// What the memory is.
+    pub kind: RegionKind,
+}
+
+/// What the memory of a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionKind {
+    /// Memory that was there when it was registered.
+    Present,
+    /// Memory that may come later.
+    OnDemand,
+    /// Device memory.
+    Device,
 }
 
 /// A queue pair.
@@ -50,6 +70,8 @@ pub struct Region {
 pub struct Qp {
     /// The number of the queue pair.
     pub qpn: Qpn,
+    /// The type of the queue pair.
+    pub kind: Type,
     /// The doorbell page of the queue pair.
     pub uar: UarIndex,
     /// The sizes of the queues.
@@ -58,8 +80,19 @@ pub struct Qp {
     pub signals_all: bool,
     /// The send queue in device memory: the offset and the length there.
     pub device_sq: Option<(u64, u64)>,
-    /// The XRC domain, of a target: the handle and the number.
-    pub target_in: Option<(u32, Xrcdn)>,
+    /// What a target of XRC has instead of queues.
+    pub target: Option<Target>,
+}
+
+/// The opening of a target of XRC.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The handle of the XRC domain.
+    pub handle: u32,
+    /// The number of the XRC domain.
+    pub xrcdn: Xrcdn,
+    /// The number of the opening.
+    pub opening: Opening,
 }
 
 /// A shared receive queue.
@@ -104,6 +137,13 @@ impl Objects {
         self.next = handle.wrapping_add(1);
         self.all.insert(handle, object);
         handle
+    }
+
+    /// Adds an object with the lowest handle, which is below this bound. Returns the handle.
+    pub fn insert_below(&mut self, bound: u32, object: Object) -> Option<u32> {
+        let handle = (0..bound).find(|handle| !self.all.contains_key(handle))?;
+        self.all.insert(handle, object);
+        Some(handle)
     }
 
     /// Changes an object.
@@ -180,6 +220,26 @@ impl Objects {
         })
     }
 
+    /// Returns the number of bytes of device memory.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub fn device_memory(&self, handle: u32) -> Result<u64, Errno> {
+        self.get(handle, |object| match object {
+            Object::Dm(length) => Some(*length),
+            _ => None,
+        })
+    }
+
+    /// Returns the memory region with a key.
+    #[must_use]
+    pub fn region_of_key(&self, key: u32) -> Option<Region> {
+        self.all.values().find_map(|object| match object {
+            Object::Mr(region) if region.key.get() == key => Some(*region),
+            _ => None,
+        })
+    }
+
     /// Returns an XRC domain.
     ///
     /// # Errors
@@ -196,7 +256,7 @@ impl Objects {
     pub fn uses_xrcd(&self, handle: u32) -> bool {
         self.all.values().any(|object| match object {
             Object::Srq(srq) => srq.xrcd == Some(handle),
-            Object::Qp(qp) => qp.target_in.is_some_and(|(of, _)| of == handle),
+            Object::Qp(qp) => qp.target.is_some_and(|target| target.handle == handle),
             _ => false,
         })
     }
@@ -217,8 +277,9 @@ impl Objects {
             Object::Mr(_) => 3,
             Object::Srq(_) => 4,
             Object::Cq(..) => 5,
-            Object::Xrcd(_) => 6,
-            Object::Pd(_) => 7,
+            Object::Dm(_) => 6,
+            Object::Xrcd(_) => 7,
+            Object::Pd(_) => 8,
         });
         all
     }

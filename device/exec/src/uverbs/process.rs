@@ -28,6 +28,14 @@ pub trait Process {
     /// `EFAULT` if that is not so.
     fn place(&self, addr: u64, len: u64, written: bool) -> Result<Placement, Errno>;
 
+    /// Gives the adapter the address of a range of its memory, which need not be there now.
+    ///
+    /// # Errors
+    /// `EFAULT` if there can be no such memory.
+    fn place_later(&self, addr: u64, len: u64) -> Result<Placement, Errno> {
+        self.place(addr, len, false)
+    }
+
     /// Returns the file of which a range of its memory is a shared mapping, and the place of the
     /// range in the file. `None` if that is not so.
     fn mapped(&self, _addr: u64, _len: u64) -> Option<(FileId, u64)> {

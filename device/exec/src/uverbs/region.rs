@@ -5,11 +5,11 @@ use vrnic_abi::admin::{self, MrFlags, MwType, Pages, Rereg, command};
 use vrnic_abi::qp::Access;
 use vrnic_abi::uverbs::{ACCESS_HINTS, MrReq, PdResp};
 
-use super::file::OpenFile;
-use super::objects::{Object, Region};
+use super::file::{OpenFile, RegionMemory};
+use super::objects::{Object, Region, RegionKind};
 use super::request::Request;
 use super::wire::device::CORE_OUT;
-use super::wire::{UHW_IN, UHW_OUT};
+use super::wire::{UHW_IN, UHW_OUT, mr};
 use super::write::{AllocMw, RegMr, RegMrResp, ReregMr};
 use crate::memory::spaces::Placement;
 use crate::memory::{PAGE, PAGE_SHIFT};
@@ -44,8 +44,34 @@ pub fn forget(file: &mut OpenFile, handle: u32, object: &Object) {
     }
 }
 
+/// `IB_ACCESS_ON_DEMAND`: the memory need not be there when the region is registered. No memory is
+/// pinned, so such a region differs in nothing else.
+const ON_DEMAND: u32 = 1 << 6;
+
+/// Advices (`enum ib_uverbs_advise_mr_advice`): to write, and the highest one.
+const PREFETCH_WRITE: u64 = 1;
+const PREFETCH_NO_FAULT: u64 = 2;
+/// `IB_UVERBS_ADVISE_MR_FLAG_FLUSH`: the program waits.
+const FLUSH: u64 = 1;
+
+/// A part of a region (`struct ib_uverbs_sge`).
+#[derive(zerocopy_derive::FromBytes)]
+#[repr(C)]
+struct Part {
+    addr: u64,
+    length: u32,
+    lkey: u32,
+}
+
+/// Length in bytes of a part.
+const PART_LEN: usize = size_of::<Part>();
+
 /// Checks rights as `ib_check_mr_access` does, and returns those that the adapter has.
-fn rights(flags: u32) -> Result<Access, Errno> {
+///
+/// # Errors
+/// `EINVAL` for rights of a peer that the program itself does not have, `EOPNOTSUPP` for rights
+/// that the adapter does not know.
+pub fn rights(flags: u32) -> Result<Access, Errno> {
     // The peer may write only where the program itself may.
     let of_peer = (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC).bits();
     if flags & of_peer != 0 && flags & Access::LOCAL_WRITE.bits() == 0 {
@@ -79,7 +105,7 @@ pub fn register(file: &mut OpenFile, request: &Request<'_>, command: &RegMr) -> 
     if start % PAGE != hca_va % PAGE {
         return Err(Errno::INVAL);
     }
-    let access = rights(access_flags)?;
+    let access = rights(access_flags & !ON_DEMAND)?;
     let asked: MrReq = request.value(UHW_IN);
     let flags = MrFlags::from_bits(asked.flags.get()).ok_or(Errno::OPNOTSUPP)?;
     let of_users = MrFlags::ONE_TOUCH | MrFlags::NO_LOCAL_READ;
@@ -89,12 +115,16 @@ pub fn register(file: &mut OpenFile, request: &Request<'_>, command: &RegMr) -> 
     let pdn = file.objects.pd(pd_handle)?;
     file.objects.check_room()?;
     check(file, start, length, hca_va)?;
-    let place = request.process().place(start, length, access.intersects(WRITING))?;
+    let process = request.process();
+    let (place, kind) = match access_flags & ON_DEMAND {
+        0 => (process.place(start, length, access.intersects(WRITING))?, RegionKind::Present),
+        _ => (process.place_later(start, length)?, RegionKind::OnDemand),
+    };
     let mut params = admin::RegMr::new(pdn, access.bits(), hca_va, length, pages(&place));
     params.flags = flags.bits().into();
     let key = file.device().driver().command::<command::RegMr>(&params)?;
-    file.keep_region(key, place);
-    let object = Object::Mr(Region { key, access, start, length });
+    file.keep_region(key, RegionMemory::Process(place));
+    let object = Object::Mr(Region { key, pdn, access, start, length, iova: hca_va, kind });
     let handle = file.objects.insert(object);
     let answer = RegMrResp { mr_handle: handle, lkey: key.get(), rkey: key.get() };
     request.respond_or_zero(CORE_OUT, &answer).inspect_err(|_| forget(file, handle, &object))
@@ -116,13 +146,19 @@ pub fn change(file: &mut OpenFile, request: &Request<'_>, command: &ReregMr) -> 
         return Err(Errno::INVAL);
     }
     let mut region = file.objects.region(mr_handle)?;
+    match region.kind {
+        RegionKind::Device => return Err(Errno::INVAL),
+        RegionKind::OnDemand => return Err(Errno::OPNOTSUPP),
+        RegionKind::Present => {}
+    }
     let mut params = admin::ReregMr::new(region.key, what);
     if what.contains(Rereg::ACCESS) {
         region.access = rights(access_flags)?;
         params.access = region.access.bits().into();
     }
     if what.contains(Rereg::PD) {
-        params.pdn = file.objects.pd(pd_handle)?;
+        region.pdn = file.objects.pd(pd_handle)?;
+        params.pdn = region.pdn;
     }
     let writes = region.access.intersects(WRITING);
     let mut memory = None;
@@ -131,8 +167,8 @@ pub fn change(file: &mut OpenFile, request: &Request<'_>, command: &ReregMr) -> 
         let place = request.process().place(start, length, writes)?;
         params.pages = pages(&place);
         (params.iova, params.length) = (hca_va.into(), length.into());
-        (region.start, region.length) = (start, length);
-        memory = Some(place);
+        (region.start, region.length, region.iova) = (start, length, hca_va);
+        memory = Some(RegionMemory::Process(place));
     } else if what.contains(Rereg::ACCESS) && writes {
         // Memory that was registered for reading may not be written to.
         let place = request.process().place(region.start, region.length, true);
@@ -144,6 +180,42 @@ pub fn change(file: &mut OpenFile, request: &Request<'_>, command: &ReregMr) -> 
     region.key = key;
     file.objects.replace(mr_handle, Object::Mr(region));
     request.respond_or_zero(CORE_OUT, &[key.get(); 2])
+}
+
+/// Advises that parts of regions on demand will be used (`UVERBS_METHOD_ADVISE_MR`, and `prefetch`
+/// of the driver). Nothing is done but to look at the memory, if the program waits for that.
+///
+/// # Errors
+/// `EOPNOTSUPP` for an unknown advice, `EINVAL` for a region that is none on demand of this PD,
+/// `EPERM` or `EFAULT` for a part that is not one of it.
+pub fn advise(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
+    let pd = request.handle(mr::ADVISE_PD)?.ok_or(Errno::INVAL)?;
+    let pdn = file.objects.pd(pd)?;
+    let (advice, flags): (u64, u64) = (request.value(mr::ADVICE), request.value(mr::FLAGS));
+    let (parts, rest) = request.bytes(mr::PARTS).as_chunks::<PART_LEN>();
+    if flags & !FLUSH != 0 || parts.is_empty() || !rest.is_empty() {
+        return Err(Errno::INVAL);
+    }
+    if advice > PREFETCH_NO_FAULT {
+        return Err(Errno::OPNOTSUPP);
+    }
+    for part in parts {
+        let Part { addr, length, lkey } = zerocopy::transmute!(*part);
+        let region = file.objects.region_of_key(lkey).ok_or(Errno::INVAL)?;
+        if region.kind != RegionKind::OnDemand || region.pdn != pdn {
+            return Err(Errno::INVAL);
+        }
+        let base = if region.access.contains(Access::ZERO_BASED) { 0 } else { region.iova };
+        let at = addr.checked_sub(base).filter(|at| *at <= region.length).ok_or(Errno::FAULT)?;
+        if u64::from(length) > region.length - at {
+            return Err(Errno::FAULT);
+        }
+        if flags & FLUSH != 0 && length > 0 {
+            let (start, writes) = (region.start + at, advice == PREFETCH_WRITE);
+            drop(request.process().place(start, length.into(), writes)?);
+        }
+    }
+    Ok(())
 }
 
 /// Allocates a memory window (`ib_uverbs_alloc_mw`, and `alloc_mw` of the driver).

@@ -45,6 +45,13 @@ impl SharedRing {
         Ok(Self { spaces, number, file, place, frees: true })
     }
 
+    /// Returns the number of bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a ring has at least a page")]
+    pub fn len(&self) -> u64 {
+        self.place.end - self.place.start
+    }
+
     /// Returns the number of the memory, at the start of which the ring is.
     #[must_use]
     pub fn number(&self) -> Number {

@@ -1,8 +1,9 @@
 //! The way of the adapter's events to the files from which programs read them.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::eq::Kind;
@@ -24,6 +25,9 @@ pub enum Source {
 /// An object that has events: its adapter, its kind and its number there.
 pub type Key = (usize, Source, u32);
 
+/// The number of an opening of a queue pair that programs share.
+pub type Opening = u64;
+
 /// The way of the events of an object to its program.
 #[derive(Debug, Default)]
 pub struct Route {
@@ -39,10 +43,28 @@ pub struct Route {
     pub event_count: u32,
 }
 
+impl Route {
+    /// Ends. Returns the numbers of completion events and of asynchronous events that the program
+    /// has read.
+    fn end(self) -> [u32; 2] {
+        let unread = |channel: &Option<Arc<Channel>>| {
+            channel.as_ref().map_or(0, |channel| channel.take_back(self.user_handle))
+        };
+        [
+            self.completion_count.wrapping_sub(unread(&self.completions)),
+            self.event_count.wrapping_sub(unread(&self.events)),
+        ]
+    }
+}
+
 /// The ways of all objects.
 #[derive(Debug, Default)]
 pub struct Routes {
     objects: Mutex<HashMap<Key, Route>>,
+    /// Ways of queue pairs that several programs have opened, by opening.
+    shared: Mutex<HashMap<Key, BTreeMap<Opening, Route>>>,
+    /// Number of openings so far.
+    openings: AtomicU64,
     /// The channels for the events of ports and devices, with their adapters.
     devices: Mutex<Vec<(usize, Arc<Channel>)>>,
     /// Number of device files that are open.
@@ -60,14 +82,27 @@ impl Routes {
     /// Removes an object. Returns the numbers of completion events and of asynchronous events that
     /// the program has read. It acknowledges these before it forgets the object.
     pub fn remove(&self, key: Key) -> [u32; 2] {
-        let Some(route) = self.objects.lock().remove(&key) else { return [0; 2] };
-        let unread = |channel: &Option<Arc<Channel>>| {
-            channel.as_ref().map_or(0, |channel| channel.take_back(route.user_handle))
-        };
-        [
-            route.completion_count.wrapping_sub(unread(&route.completions)),
-            route.event_count.wrapping_sub(unread(&route.events)),
-        ]
+        self.objects.lock().remove(&key).map_or([0; 2], |route| route.end())
+    }
+
+    /// Adds an opening of a queue pair that programs share. Each gets all events. Returns its
+    /// number.
+    pub fn insert_shared(&self, key: Key, route: Route) -> Opening {
+        let opening = self.openings.fetch_add(1, Ordering::Relaxed);
+        self.shared.lock().entry(key).or_default().insert(opening, route);
+        opening
+    }
+
+    /// Removes an opening. Returns what [`Self::remove`] does.
+    pub fn remove_shared(&self, key: Key, opening: Opening) -> [u32; 2] {
+        let mut shared = self.shared.lock();
+        let Entry::Occupied(mut all) = shared.entry(key) else { return [0; 2] };
+        let removed = all.get_mut().remove(&opening);
+        if all.get().is_empty() {
+            all.remove();
+        }
+        drop(shared);
+        removed.map_or([0; 2], |route| route.end())
     }
 
     /// Adds a channel for the events of an adapter.
@@ -88,6 +123,15 @@ impl Routes {
     /// Records that a device file has been closed.
     pub fn closed(&self) {
         self.files.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sends an asynchronous event of an object.
+    fn report(&self, route: &mut Route, number: u32) {
+        if let Some(channel) = &route.events
+            && self.push(channel, record(route.user_handle, number))
+        {
+            route.event_count = route.event_count.wrapping_add(1);
+        }
     }
 
     fn push(&self, channel: &Channel, record: [u8; 16]) -> bool {
@@ -120,17 +164,20 @@ impl Events for Routes {
             return;
         };
         let mut objects = self.objects.lock();
-        let Some(route) = objects.get_mut(&(adapter, source, id)) else { return };
+        let key = (adapter, source, id);
+        let Some(route) = objects.get_mut(&key) else {
+            let mut shared = self.shared.lock();
+            let all = shared.get_mut(&key).into_iter().flat_map(BTreeMap::values_mut);
+            return all.for_each(|route| self.report(route, number));
+        };
         if kind == Kind::Completion {
             if let Some(channel) = &route.completions
                 && self.push(channel, record(route.user_handle, 0))
             {
                 route.completion_count = route.completion_count.wrapping_add(1);
             }
-        } else if let Some(channel) = &route.events
-            && self.push(channel, record(route.user_handle, number))
-        {
-            route.event_count = route.event_count.wrapping_add(1);
+        } else {
+            self.report(route, number);
         }
     }
 
@@ -142,6 +189,9 @@ impl Events for Routes {
         let channels = objects.values().flat_map(|route| [&route.completions, &route.events]);
         let mut waits = false;
         channels.flatten().for_each(|channel| waits |= channel.retry());
+        let shared = self.shared.lock();
+        let channels = shared.values().flat_map(BTreeMap::values).flat_map(|route| &route.events);
+        channels.for_each(|channel| waits |= channel.retry());
         self.devices.lock().iter().for_each(|(_, channel)| waits |= channel.retry());
         if waits {
             self.waits.store(true, Ordering::Relaxed);

@@ -222,8 +222,48 @@ pub mod ah {
 pub mod mr {
     /// Number of the object.
     pub const OBJECT: u16 = 7;
-    /// The method.
+    /// The methods: a region in device memory.
+    pub const REG_DM: u16 = 0;
+    /// The other one.
     pub const DESTROY: u16 = 1;
+    /// Attributes of [`REG_DM`]: the first byte.
+    pub const OFFSET: u16 = 1;
+    /// The number of bytes.
+    pub const LENGTH: u16 = 2;
+    /// The PD.
+    pub const PD: u16 = 3;
+    /// The rights.
+    pub const ACCESS: u16 = 4;
+    /// The device memory.
+    pub const DM: u16 = 5;
+    /// The key for work requests of the program.
+    pub const RESP_LKEY: u16 = 6;
+    /// The key for those of peers.
+    pub const RESP_RKEY: u16 = 7;
+    /// The method for advice on use.
+    pub const ADVISE: u16 = 2;
+    /// Attributes of [`ADVISE`]: the PD.
+    pub const ADVISE_PD: u16 = 0;
+    /// The advice.
+    pub const ADVICE: u16 = 1;
+    /// Whether the program waits.
+    pub const FLAGS: u16 = 2;
+    /// The parts of regions.
+    pub const PARTS: u16 = 3;
+}
+
+/// Device memory.
+pub mod dm {
+    /// Number of the object.
+    pub const OBJECT: u16 = 14;
+    /// The methods.
+    pub const ALLOC: u16 = 0;
+    /// The other one.
+    pub const FREE: u16 = 1;
+    /// Attributes of [`ALLOC`]: the number of bytes.
+    pub const LENGTH: u16 = 1;
+    /// log2 of the alignment.
+    pub const ALIGNMENT: u16 = 2;
 }
 
 /// Memory windows.

@@ -242,11 +242,12 @@ pub fn create(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         .then(|| (result.sq_offset.get(), plan.send_len().next_multiple_of(SQ_MEMORY_UNIT.into())));
     let object = Object::Qp(Qp {
         qpn: result.qpn,
+        kind,
         uar,
         cap: plan.cap,
         signals_all: plan.flags.contains(QpFlags::SIGNAL_ALL),
         device_sq,
-        target_in: None,
+        target: None,
     });
     let handle = file.objects.insert(object);
     answer(file, request, uar, &result, &plan.cap, device_sq)

@@ -2,7 +2,7 @@
 //! permits (IBTA volume 1, 11.2.5.2).
 
 use rustix::io::Errno;
-use vrnic_abi::qp::{Attr, AttrMask};
+use vrnic_abi::qp::{Attr, AttrMask, Type};
 
 use crate::uverbs::address;
 use crate::uverbs::device::PORT;
@@ -45,6 +45,7 @@ pub fn modify(
     }
     let mask = AttrMask::from_bits(command.attr_mask).ok_or(Errno::OPNOTSUPP)?;
     let qp = file.objects.qp(command.qp_handle)?;
+    let mask = mask.difference(ignored(qp.kind));
     if mask.contains(AttrMask::PORT) && command.port_num != PORT {
         return Err(Errno::INVAL);
     }
@@ -58,6 +59,16 @@ pub fn modify(
     file.device().driver().modify_qp(qp.qpn, mask, &attr)?;
     let answer = Modified { comp_mask: 0, response_length: 8 };
     if extended { request.respond_or_zero(CORE_OUT, &answer) } else { Ok(()) }
+}
+
+/// Returns the attributes that a queue pair of this type does not have, and which programs may name
+/// all the same (`modify_qp_mask` in drivers/infiniband/core/uverbs_cmd.c).
+fn ignored(kind: Type) -> AttrMask {
+    match kind {
+        Type::XrcIni => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
+        Type::XrcTgt => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
+        _ => AttrMask::empty(),
+    }
 }
 
 /// Returns the attributes that are numbers, for the adapter.

@@ -4,10 +4,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use vrnic_abi::admin::{CreateQp, NO_QUEUE, command};
 use vrnic_abi::qp::Type;
-use vrnic_abi::{Qpn, UarIndex, Xrcdn};
+use vrnic_abi::{Qpn, UarIndex};
 
 use crate::uverbs::file::OpenFile;
-use crate::uverbs::objects::{Object, Qp};
+use crate::uverbs::objects::{Object, Qp, Target};
 use crate::uverbs::region::forget;
 use crate::uverbs::request::Request;
 use crate::uverbs::routes::{Route, Source};
@@ -71,8 +71,9 @@ pub fn create_target(file: &mut OpenFile, request: &Request<'_>) -> Result<(), E
     file.device().domains().open_target(xrcdn, qpn, true)?;
     let user_handle = request.value(qp::USER_HANDLE);
     let key = (file.device().number(), Source::Qp, qpn.get());
-    file.device().routes().insert(key, Route { user_handle, events, ..Route::default() });
-    let object = target(qpn, domain, xrcdn);
+    let route = Route { user_handle, events, ..Route::default() };
+    let opening = file.device().routes().insert_shared(key, route);
+    let object = object(qpn, Target { handle: domain, xrcdn, opening });
     let handle = file.objects.insert(object);
     request
         .respond(qp::RESP_CAP, &QpCap::default())
@@ -81,14 +82,16 @@ pub fn create_target(file: &mut OpenFile, request: &Request<'_>) -> Result<(), E
         .inspect_err(|_| forget(file, handle, &object))
 }
 
-fn target(qpn: Qpn, domain: u32, xrcdn: Xrcdn) -> Object {
+/// Returns the object of an opening.
+fn object(qpn: Qpn, target: Target) -> Object {
     Object::Qp(Qp {
         qpn,
+        kind: Type::XrcTgt,
         uar: UarIndex::new(0),
         cap: QpCap::default(),
         signals_all: false,
         device_sq: None,
-        target_in: Some((domain, xrcdn)),
+        target: Some(target),
     })
 }
 
@@ -108,7 +111,11 @@ pub fn open_target(
     }
     let qpn = Qpn::new(command.qpn);
     file.device().domains().open_target(xrcdn, qpn, false)?;
-    let object = target(qpn, command.pd_handle, xrcdn);
+    let (user_handle, events) = (command.user_handle, file.events().cloned());
+    let route = Route { user_handle, events, ..Route::default() };
+    let key = (file.device().number(), Source::Qp, qpn.get());
+    let opening = file.device().routes().insert_shared(key, route);
+    let object = object(qpn, Target { handle: command.pd_handle, xrcdn, opening });
     let handle = file.objects.insert(object);
     let answer = QpOpened { qp_handle: handle, qpn: qpn.get(), ..QpOpened::default() };
     request.respond_or_zero(CORE_OUT, &answer).inspect_err(|_| forget(file, handle, &object))
