@@ -20,6 +20,7 @@ admin commands|1000|vrnic-adapter|test=adapter|queues::hostile::any_admin_comman
 attributes of queue pairs|1000|vrnic-adapter|test=adapter|queues::hostile::any_attributes
 work requests|1000|vrnic-adapter|test=adapter|queues::hostile::any_work_requests
 requests of programs of vrnic exec|1000|vrnic-exec|test=requests|requests_of_plausible_attributes_end
+rings of programs of vrnic exec|1000|vrnic-exec|test=rings|any_bytes_in_shared_memory_are_survived
 options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read
 segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state
 messages of vfio-user|1|vrnic-device|lib|vfio::request::tests::any_bytes_are_read_within_bounds_or_refused
