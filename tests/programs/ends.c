@@ -12,8 +12,9 @@
 #include <time.h>
 #include "side.h"
 #include "vrnicdv.h"
+#include "vrnicfault.h"
 
-enum { CASES = 5, ENTRIES = 64, TIMEOUT_MS = 20000, READS = 4,
+enum { CASES = 6, ENTRIES = 64, TIMEOUT_MS = 20000, READS = 4,
        FIN = VRNICDV_CONNECTION_GRACEFUL_DISCONNECT, RESET = VRNICDV_CONNECTION_ABORTIVE_DISCONNECT,
        CLOSED = VRNICDV_CONNECTION_CLOSED, BAD = VRNICDV_CONNECTION_BAD_CLOSE,
        RELEASED = VRNICDV_CONNECTION_RELEASED };
@@ -188,26 +189,31 @@ static void abortive(struct side *side, int first)
 	renew(qp);
 }
 
-/* One side closes its direction, and the other one does not answer in time. */
-static void hanging(struct side *side, int first)
+/* Closes the local direction. The connection must end after this time limit, and before another one. */
+static void close_for(struct ibv_qp *qp, long limit_ms, long other_ms)
 {
 	struct timespec before, after;
-	struct ibv_qp *qp = side->qp;
 	long ms;
 
-	if (!first) {
-		reach(qp, VRNICDV_CONNECTION_ERROR, FIN | RESET | RELEASED);
-		renew(qp);
-		return;
-	}
 	clock_gettime(CLOCK_MONOTONIC, &before);
-	expect(vrnicdv_disconnect(qp, false, 700), 0, "vrnicdv_disconnect");
+	expect(vrnicdv_disconnect(qp, false, limit_ms), 0, "vrnicdv_disconnect");
 	reach(qp, VRNICDV_CONNECTION_CLOSING, 0);
 	reach(qp, VRNICDV_CONNECTION_ERROR, RELEASED);
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	ms = (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
 	errno = ETIMEDOUT;
-	need(ms >= 699 && ms < 6000, "ending after its time limit");
+	need(ms >= limit_ms - 1 && ms < other_ms, "ending after its time limit");
+}
+
+/* One side closes its direction, and the other one does not answer in time. */
+static void hanging(struct side *side, int first)
+{
+	struct ibv_qp *qp = side->qp;
+
+	if (first)
+		close_for(qp, 700, 6000);
+	else
+		reach(qp, VRNICDV_CONNECTION_ERROR, FIN | RESET | RELEASED);
 	renew(qp);
 }
 
@@ -233,8 +239,8 @@ static void depths(struct ibv_qp *qp, int mask, int reads, int expected, const c
 	expect(ibv_modify_qp(qp, &attr, mask), expected, what);
 }
 
-/* The connection goes on with messages, its numbers of READs change, and it ends. */
-static void messages(struct side *side, int first)
+/* Lets the connection go on with messages, and returns their side. A receive is posted. */
+static struct side switch_over(struct side *side, int first)
 {
 	struct vrnicdv_reservation wanted = {
 		.stream = side->qp, .pd = side->pd, .cap = { 8, 8, 1, 1, 0 }, .ird = READS, .ord = READS,
@@ -250,7 +256,25 @@ static void messages(struct side *side, int first)
 	expect(vrnicdv_start_rdma(side->qp, over.qp, &attr), 0, "vrnicdv_start_rdma");
 	receive(&over, over.qp, 1);
 	reach(over.qp, VRNICDV_CONNECTION_RTS, 0);
-	found = query(over.qp);
+	return over;
+}
+
+/* Destroys what has carried the messages of a connection that has ended, and makes a new queue pair for bytes. */
+static void drop(struct side *side, struct side *over)
+{
+	renew(over->qp);
+	expect(ibv_destroy_qp(over->qp), 0, "ibv_destroy_qp");
+	expect(ibv_destroy_cq(over->cq), 0, "ibv_destroy_cq");
+	expect(ibv_destroy_qp(side->qp), 0, "ibv_destroy_qp");
+	side->qp = make_toe(side);
+}
+
+/* The connection goes on with messages, its numbers of READs change, and it ends. */
+static void messages(struct side *side, int first)
+{
+	struct side over = switch_over(side, first);
+	struct vrnicdv_connection found = query(over.qp);
+
 	need(found.ird == READS && found.ord == READS, "comparing the numbers of READs");
 	depths(over.qp, IBV_QP_MAX_QP_RD_ATOMIC, 1, 0, "a smaller ORD");
 	depths(over.qp, IBV_QP_MAX_DEST_RD_ATOMIC, READS + 1, 0, "a larger IRD");
@@ -260,8 +284,7 @@ static void messages(struct side *side, int first)
 	need(found.ird == READS + 1 && found.ord == 1, "comparing the numbers of READs that have changed");
 	if (first) {
 		send_bytes(&over, over.qp, 2);
-		completion(&over, 2, IBV_WC_SUCCESS, 0);
-		completion(&over, 1, IBV_WC_SUCCESS, 0);
+		completed(&over, 1, 2);
 		expect(vrnicdv_disconnect(over.qp, false, 0), 0, "vrnicdv_disconnect");
 	} else {
 		completion(&over, 1, IBV_WC_SUCCESS, 0);
@@ -273,15 +296,43 @@ static void messages(struct side *side, int first)
 
 	need(error == 0 || error == EINPROGRESS, "vrnicdv_terminate_offload");
 	reach(over.qp, VRNICDV_CONNECTION_IDLE, FIN | CLOSED | RELEASED);
-	renew(over.qp);
-	expect(ibv_destroy_qp(over.qp), 0, "ibv_destroy_qp");
-	expect(ibv_destroy_cq(over.cq), 0, "ibv_destroy_cq");
+	drop(side, &over);
+}
+
+/*
+ * The connection goes on with messages, one side closes it, and the FIN of the other side is lost. The time limit is
+ * shorter than that of the adapter, which is five seconds.
+ */
+static void unanswered(struct side *side, int first)
+{
+	VRNICFAULT_SCOPE struct vrnicfault fault = { 0 };
+	const char *device = ibv_get_device_name(side->context->device);
+	struct side over = switch_over(side, first);
+	char why[VRNICFAULT_REASON];
+
+	if (first) {
+		send_bytes(&over, over.qp, 2);
+		completed(&over, 1, 2);
+		close_for(over.qp, 700, 4500);
+	} else {
+		completion(&over, 1, IBV_WC_SUCCESS, 0);
+		expect(vrnicfault_arm(&fault, device, "drop opcode=tcp-empty", why), 0, why);
+		send_bytes(&over, over.qp, 2);
+		completion(&over, 2, IBV_WC_SUCCESS, 0);
+		/* Both directions were closed before the reset. */
+		reach(over.qp, VRNICDV_CONNECTION_IDLE, FIN | RESET | CLOSED | RELEASED);
+	}
+	drop(side, &over);
 }
 
 int main(int argc, char **argv)
 {
-	static void (*const cases[CASES])(struct side *, int) = { graceful, abortive, hanging, destroyed, messages };
-	static const char *const names[CASES] = { "graceful", "abortive", "hanging", "destroyed", "messages" };
+	static void (*const cases[CASES])(struct side *, int) = {
+		graceful, abortive, hanging, destroyed, messages, unanswered,
+	};
+	static const char *const names[CASES] = {
+		"graceful", "abortive", "hanging", "destroyed", "messages", "unanswered",
+	};
 	struct side side = { .context = open_device() };
 	struct vrnicdv_connection found;
 	int yes = 1;

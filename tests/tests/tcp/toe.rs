@@ -67,7 +67,13 @@ pub(crate) fn suite() -> Result<Suite> {
     let files = modules::files(&NETEM)?;
     let daemon = rules::arguments();
     Ok(Suite::new(
-        Options { personality: Transport::Iwarp, files, daemon, ..Options::default() },
+        Options {
+            personality: Transport::Iwarp,
+            guest_faults: true,
+            files,
+            daemon,
+            ..Options::default()
+        },
         cases,
     ))
 }

@@ -16,6 +16,7 @@ use vrnic_testdriver::wr::Wr;
 use super::ends::{MS, connected, connection_events, ending, lose, pass, query, reach, stage};
 use crate::bus::Endpoint;
 use crate::cable::Cable;
+use crate::memory::keys::local_inv;
 
 const NONE: ConnectionEvents = ConnectionEvents::empty();
 
@@ -87,6 +88,22 @@ fn a_message_makes_a_close_a_bad_one() {
     pass(&cable, MS);
     b.post_send(&write);
     reach(&cable, &a, Stage::Gone);
+    assert_eq!((ending(&a), a.state()), (Ending::BadClose, State::Err));
+    let bad = ConnectionEvents::BAD_CLOSE | ConnectionEvents::ABORTIVE_DISCONNECT;
+    assert_eq!((state(&a), events(&a)), (RdmaState::Error, bad));
+}
+
+/// The peer's memory request is refused while this end closes, so its Terminate crosses the FIN.
+#[test]
+fn a_terminate_makes_a_close_a_bad_one() {
+    let cable = Cable::new(10, Faults::default());
+    let (a, mut b) = connected(&cable);
+    cable.links[0].borrow_mut().rule(|_| Fate::Drop);
+    assert_eq!(close(&a, Closing::Graceful), Ok(Closed::Done));
+    pass(&cable, MS);
+    b.post_send(&local_inv(77));
+    reach(&cable, &a, Stage::Gone);
+    assert!(events(&b).contains(ConnectionEvents::TERMINATE_SENT), "{:?}", events(&b));
     assert_eq!((ending(&a), a.state()), (Ending::BadClose, State::Err));
     let bad = ConnectionEvents::BAD_CLOSE | ConnectionEvents::ABORTIVE_DISCONNECT;
     assert_eq!((state(&a), events(&a)), (RdmaState::Error, bad));

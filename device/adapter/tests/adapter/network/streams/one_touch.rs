@@ -4,10 +4,12 @@
 
 use vrnic_abi::Key;
 use vrnic_abi::admin::{MrFlags, Pages, RegMr, command};
+use vrnic_abi::connection::Ending;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
+use vrnic_iwarp::crc;
 use vrnic_simlink::Faults;
 use vrnic_tcp::SeqNum;
 use vrnic_tcp::wire::{Flags, Header, Options};
@@ -17,7 +19,7 @@ use vrnic_testdriver::stream;
 use vrnic_testdriver::wr::Wr;
 
 use super::acks::{empty_write, foreign, segment};
-use super::ends::{frame_of, pass};
+use super::ends::{ending, frame_of, pass};
 use super::gaps::{SOON, connected, lose, prove_whole_messages, there};
 use super::receives::connect_at;
 use crate::bus::Endpoint;
@@ -182,6 +184,38 @@ impl<'a> Crafted<'a> {
         assert!(self.cable.gb.adapter.offer(frame).other().is_none());
         pass(self.cable, 10_000);
     }
+}
+
+/// Returns the FPDU of the first READ request of a connection.
+fn read_request(key: u32, from: u64, len: u32) -> Vec<u8> {
+    let (untagged_last, read_request) = (0x41, 0x41);
+    let mut fpdu = vec![0, 46, untagged_last, read_request];
+    // No key to invalidate; queue 1, message 1, offset 0.
+    fpdu.extend([0, 1, 1, 0].map(u32::to_be_bytes).concat());
+    // The sink.
+    fpdu.extend([0; 12]);
+    fpdu.extend([len.to_be_bytes(), key.to_be_bytes()].concat());
+    fpdu.extend(from.to_be_bytes());
+    fpdu.extend(crc::octets(&fpdu));
+    fpdu
+}
+
+/// The other message that has used the key is a READ, whose answer the peer has not acknowledged.
+#[test]
+fn a_second_use_is_found_when_the_stream_comes_to_it() {
+    let cable = Cable::new(26, Faults::default());
+    let mut peer = Crafted::new(&cable);
+    let key = one_touch(&peer.b);
+    let read = read_request(key, peer.b.buffer, 100);
+    peer.send(0, &read);
+    peer.received += read.len();
+    let b = &peer.b;
+    let gap = segment(b.key, b.buffer + 5000, true, &[3; 100]);
+    peer.send(gap.len(), &segment(key, b.buffer + 1000, true, &[7; 100]));
+    assert_eq!((there(b, 1000, 100), b.state(), is_valid(b, key)), (100, State::Rts, true));
+    peer.send(0, &gap);
+    assert_eq!((b.state(), is_valid(b, key)), (State::Err, false));
+    assert_eq!((ending(b), b.bytes(5000, 100)), (Ending::TerminateSent, vec![3; 100]));
 }
 
 /// Lets a WRITE of another connection to the same protection domain use a key. Returns its status.
