@@ -37,6 +37,8 @@ struct socket;
 #define VRNIC_QP_WINDOWS_ONLY (1U << 28)
 
 /* Bits of struct ib_reg_wr.access, beside those of enum ib_access_flags. */
+/* With iWARP: no SEND or WRITE completes before the peer has acknowledged all of it. */
+#define VRNIC_QP_ACKNOWLEDGED (1U << 29)
 /* The key is valid for one message of the peer. */
 #define VRNIC_ACCESS_ONE_TOUCH (1U << 17)
 /* The request is refused unless its key is the present one of the region, with the same instance. */

@@ -38,10 +38,16 @@ enum vrnicdv_qp_flags {
 	/* The peer reaches memory by windows and commands only, not by regions. */
 	VRNICDV_QP_WINDOWS_ONLY = 1 << 4,
 	/*
-	 * A send of such a queue pair is complete when the number of bytes that the peer has not
-	 * acknowledged shows it, and not the number of its last byte. The times are the same.
+	 * A send of a queue pair with a TCP connection is complete when the number of bytes that the
+	 * peer has not acknowledged shows it, and not the number of its last byte. The times are the
+	 * same.
 	 */
 	VRNICDV_QP_QUEUE_LENGTH = 1 << 5,
+	/*
+	 * With iWARP, no SEND or WRITE of a queue pair of type IBV_QPT_RC completes before the peer has
+	 * acknowledged all of it, however late the peer acknowledges.
+	 */
+	VRNICDV_QP_ACKNOWLEDGED = 1 << 6,
 };
 
 /* The place of a command's key in the response, and in the command. */

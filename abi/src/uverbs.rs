@@ -117,6 +117,9 @@ bitflags! {
         const BLOCK_LOOPBACK = 1 << 18;
         /// [`RangeReq::packet_memory`].
         const RANGE_BLOCKS = 1 << 19;
+        /// [`QpReqFlags::ACKNOWLEDGED`], and [`QpReqFlags::QUEUE_LENGTH`] of queue pairs with
+        /// messages, of the device.
+        const ACKNOWLEDGED = 1 << 20;
     }
 }
 
@@ -283,6 +286,8 @@ bitflags! {
         const QUEUE_LENGTH = 1 << 5;
         /// [`crate::admin::QpOptions::BLOCK_LOOPBACK`].
         const BLOCK_LOOPBACK = 1 << 6;
+        /// [`crate::admin::QpOptions::ACKNOWLEDGED`].
+        const ACKNOWLEDGED = 1 << 7;
     }
 }
 

@@ -93,6 +93,7 @@ fn answer(
     let iwarp = ctx.adapter.protocol() == Protocol::Iwarp;
     features.set(Features::TOE, iwarp);
     features.set(Features::START_RDMA, iwarp);
+    features.set(Features::ACKNOWLEDGED, caps.has(DeviceFeatures::ACKNOWLEDGED));
     features.set(Features::CONNECTION, iwarp && caps.has(DeviceFeatures::CLOSE_CONNECTION));
     let answer = ContextResp {
         abi_version: ctx.adapter.abi_version().into(),

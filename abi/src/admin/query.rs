@@ -174,6 +174,9 @@ bitflags! {
         const OPTIONAL_COUNTERS = 1 << 16;
         /// The command REVOKE_MR.
         const REVOKES = 1 << 17;
+        /// With iWARP: [`super::QpOptions::ACKNOWLEDGED`], and [`super::QpFlags::QUEUE_LENGTH`] of
+        /// QPs with messages.
+        const ACKNOWLEDGED = 1 << 18;
     }
 }
 

@@ -209,8 +209,9 @@ bitflags! {
         /// The peer reaches memory by windows and command regions only, not by regions. For
         /// devices with [`super::DeviceFeatures::KEY_OPTIONS`].
         const WINDOWS_ONLY = 1 << 6;
-        /// A send of a [`crate::qp::Type::Toe`] QP is complete when the number of bytes that the
-        /// peer has not acknowledged shows it. Without this flag, the number of its last byte does.
+        /// A send of a QP with a TCP connection is complete when the number of bytes that the peer
+        /// has not acknowledged shows it. Without this flag, the number of its last byte does. For
+        /// QPs with messages, the device must have [`super::DeviceFeatures::ACKNOWLEDGED`].
         const QUEUE_LENGTH = 1 << 7;
     }
 }
@@ -222,6 +223,10 @@ bitflags! {
         /// The multicast datagrams of the QP are not delivered to QPs of the same function. For
         /// devices with [`super::DeviceFeatures::BLOCK_LOOPBACK`].
         const BLOCK_LOOPBACK = 1 << 0;
+        /// No message of the QP, of iWARP, completes before the peer has acknowledged all of it:
+        /// short ones are not copied for peers that acknowledge late. For devices with
+        /// [`super::DeviceFeatures::ACKNOWLEDGED`].
+        const ACKNOWLEDGED = 1 << 1;
     }
 }
 

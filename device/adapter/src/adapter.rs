@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::admin::{DeviceFeatures, Transport};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::Attr;
+use vrnic_abi::qp::{Attr, Type};
 use vrnic_abi::{GuestAddr, Key, Qpn, doorbell, pci, regs};
 use vrnic_packet::{MacAddr, Mtu, VlanMac};
 use vrnic_tcp::Budget;
@@ -141,6 +141,12 @@ impl<H: Host> Adapter<H> {
     pub fn transport(&self) -> Transport {
         let is_iwarp = self.is_iwarp.load(Ordering::Relaxed);
         if is_iwarp { Transport::Iwarp } else { Transport::Roce }
+    }
+
+    /// Returns whether QPs of this type have messages in TCP connections.
+    #[must_use]
+    pub fn has_messages_of_tcp(&self, kind: Type) -> bool {
+        kind == Type::Rc && self.transport() == Transport::Iwarp
     }
 
     /// Sets the protocol of its QPs. Must be called before a driver is there.

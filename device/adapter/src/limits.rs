@@ -222,7 +222,7 @@ pub fn caps(limits: &Limits, transport: Transport) -> DeviceCaps {
         features: DeviceFeatures::all()
             .difference(DeviceFeatures::FAULTS)
             .difference(match transport {
-                Transport::Roce => DeviceFeatures::CLOSE_CONNECTION,
+                Transport::Roce => DeviceFeatures::CLOSE_CONNECTION | DeviceFeatures::ACKNOWLEDGED,
                 Transport::Iwarp => DeviceFeatures::FLUSH | DeviceFeatures::PAGED,
             })
             .bits()

@@ -3,7 +3,7 @@
 
 use abi::{
     Cqn, Qpn, Srqn,
-    admin::{CreateQp, DeviceFeatures, NO_QUEUE, Pages, QpFlags},
+    admin::{CreateQp, DeviceFeatures, NO_QUEUE, Pages, QpFlags, QpOptions},
     qp::Type,
     sq,
 };
@@ -109,7 +109,8 @@ pub(super) fn created_flags(
     init: &QpInit<'_, Verbs>,
     is_user: bool,
 ) -> Result<QpFlags> {
-    let known = KERNEL_FLAGS.iter().fold(0, |known, (bit, _)| known | bit);
+    let flags = KERNEL_FLAGS.iter().fold(0, |known, (bit, _)| known | bit);
+    let known = flags | bindings::VRNIC_QP_ACKNOWLEDGED;
     // A stream has no memory requests; a refused command is treated as one.
     let possible = match init.kind() {
         QpType::RC => known,
@@ -123,19 +124,38 @@ pub(super) fn created_flags(
     for (bit, flag) in KERNEL_FLAGS {
         flags.set(flag, init.flags() & bit != 0);
     }
-    check_options(ctx, flags).map(|()| flags)
+    check_options(ctx, init.kind(), flags, options(init)).map(|()| flags)
 }
 
-/// Checks that the adapter has what the flags ask for.
+/// Returns the adapter's options for the creation flags.
+fn options(init: &QpInit<'_, Verbs>) -> QpOptions {
+    let mut options = QpOptions::empty();
+    let acknowledged = init.flags() & bindings::VRNIC_QP_ACKNOWLEDGED != 0;
+    options.set(QpOptions::ACKNOWLEDGED, acknowledged);
+    options
+}
+
+/// Checks that the adapter has what the flags and options ask for.
 ///
 /// # Errors
 ///
 /// `EOPNOTSUPP`.
-pub(super) fn check_options(ctx: &Ctx<'_>, flags: QpFlags) -> Result {
-    let options = QpFlags::NO_SQ_KEYS.union(QpFlags::WINDOWS_ONLY);
-    match flags.intersects(options) && !ctx.adapter.caps().has(DeviceFeatures::KEY_OPTIONS) {
-        true => Err(EOPNOTSUPP),
-        false => Ok(()),
+pub(super) fn check_options(
+    ctx: &Ctx<'_>,
+    kind: QpType,
+    flags: QpFlags,
+    options: QpOptions,
+) -> Result {
+    let keys = QpFlags::NO_SQ_KEYS.union(QpFlags::WINDOWS_ONLY);
+    let by_length = flags.contains(QpFlags::QUEUE_LENGTH) && kind == QpType::RC;
+    let needs = [
+        (flags.intersects(keys), DeviceFeatures::KEY_OPTIONS),
+        (options.contains(QpOptions::BLOCK_LOOPBACK), DeviceFeatures::BLOCK_LOOPBACK),
+        (options.contains(QpOptions::ACKNOWLEDGED) || by_length, DeviceFeatures::ACKNOWLEDGED),
+    ];
+    match needs.into_iter().all(|(asked, feature)| !asked || ctx.adapter.caps().has(feature)) {
+        true => Ok(()),
+        false => Err(EOPNOTSUPP),
     }
 }
 
@@ -150,6 +170,7 @@ pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>) -> Result<CreateQp> {
         recv_cqn: recv_cq.cqn,
         srqn: init.srq().map_or(Srqn::default(), |srq| srq.srqn),
         flags: flags.bits(),
+        options: options(init).bits(),
         ..without_queues(pd, init.kind(), send_cq.cqn)?
     })
 }

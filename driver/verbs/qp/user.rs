@@ -3,7 +3,7 @@
 //! describes them.
 
 use abi::{
-    admin::{CreateQp, DeviceFeatures, Pages, QpFlags, QpOptions, QpResult, command},
+    admin::{CreateQp, Pages, QpFlags, QpOptions, QpResult, command},
     qp::Destination,
     rss, sq,
     uar::SQ_MEMORY_UNIT,
@@ -79,6 +79,7 @@ impl Plan {
         flags.set(QpFlags::QUEUE_LENGTH, asked.contains(QpReqFlags::QUEUE_LENGTH));
         let mut options = QpOptions::empty();
         options.set(QpOptions::BLOCK_LOOPBACK, asked.contains(QpReqFlags::BLOCK_LOOPBACK));
+        options.set(QpOptions::ACKNOWLEDGED, asked.contains(QpReqFlags::ACKNOWLEDGED));
         let this = Self {
             sq: asked_shape(request.sq_log_size, request.sq_log_stride),
             rq: asked_shape(request.rq_log_size, request.rq_log_stride),
@@ -144,10 +145,7 @@ pub(super) fn create(
     let request: QpReq = user.data.request(QpReq::REQUIRED)?;
     let cap = own_cap(init);
     let plan = Plan::new(&request, &cap)?;
-    params::check_options(ctx, plan.flags)?;
-    if !plan.options.is_empty() && !ctx.adapter.caps().has(DeviceFeatures::BLOCK_LOOPBACK) {
-        return Err(EOPNOTSUPP);
-    }
+    params::check_options(ctx, init.kind(), plan.flags, plan.options)?;
     if init.srq().is_some() && plan.rq.is_some() {
         return Err(EINVAL);
     }

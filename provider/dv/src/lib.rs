@@ -50,9 +50,13 @@ bitflags! {
         const NO_SQ_KEYS = 1 << 3;
         /// The peer reaches memory by windows and commands only, not by regions.
         const WINDOWS_ONLY = 1 << 4;
-        /// A send of such a queue pair is complete when the number of bytes that the peer has not
-        /// acknowledged shows it, and not the number of its last byte. The times are the same.
+        /// A send of a queue pair with a TCP connection is complete when the number of bytes that
+        /// the peer has not acknowledged shows it, and not the number of its last byte. The times
+        /// are the same.
         const QUEUE_LENGTH = 1 << 5;
+        /// With iWARP, no SEND or WRITE of a queue pair of type `IBV_QPT_RC` completes before the
+        /// peer has acknowledged all of it, however late the peer acknowledges.
+        const ACKNOWLEDGED = 1 << 6;
     }
 }
 

@@ -129,6 +129,9 @@ pub struct QpExtras {
     pub windows_only: bool,
     /// True if sends complete by the length of TCP's queue ([`abi::admin::QpFlags::QUEUE_LENGTH`]).
     pub by_length: bool,
+    /// True if nothing completes before its acknowledgement
+    /// ([`abi::admin::QpOptions::ACKNOWLEDGED`]).
+    pub acknowledged: bool,
     /// True if datagrams to a group go to no queue pair of the function that sends them
     /// ([`abi::admin::QpOptions::BLOCK_LOOPBACK`]).
     pub block_loopback: bool,
@@ -253,6 +256,7 @@ impl QpRings {
         flags.set(QpReqFlags::NO_SQ_KEYS, extras.no_sq_keys);
         flags.set(QpReqFlags::WINDOWS_ONLY, extras.windows_only);
         flags.set(QpReqFlags::QUEUE_LENGTH, extras.by_length);
+        flags.set(QpReqFlags::ACKNOWLEDGED, extras.acknowledged);
         flags.set(QpReqFlags::BLOCK_LOOPBACK, extras.block_loopback);
         let tag_form = match extras.commands {
             None => TagForm::None,

@@ -61,6 +61,7 @@ const _: () = {
     assert!(QpFlags::NO_SQ_KEYS.bits() == c::VRNICDV_QP_NO_SQ_KEYS);
     assert!(QpFlags::WINDOWS_ONLY.bits() == c::VRNICDV_QP_WINDOWS_ONLY);
     assert!(QpFlags::QUEUE_LENGTH.bits() == c::VRNICDV_QP_QUEUE_LENGTH);
+    assert!(QpFlags::ACKNOWLEDGED.bits() == c::VRNICDV_QP_ACKNOWLEDGED);
     assert!(offset_of!(CqAttr, few) == offset_of!(c::vrnicdv_cq_attr, few));
     assert!(CqFlags::ANY_VECTOR.bits() == c::VRNICDV_CQ_ANY_VECTOR);
     assert!(CqFlags::HOLDING.bits() == c::VRNICDV_CQ_HOLDING);
@@ -111,6 +112,10 @@ unsafe fn create_qp(
     // SAFETY: the caller passes a live protection domain, whose context is live too.
     unsafe { check_context((*pd).context) }?;
     let extras = extras(attr)?;
+    let has_messages = init_attr.qp_type == c::IBV_QPT_RC;
+    if (extras.acknowledged || extras.by_length && !extras.toe) && !has_messages {
+        return Err(Errno::INVAL);
+    }
     // A type of its own, so that no connection manager takes it for one with messages.
     if extras.toe != (init_attr.qp_type == c::IBV_QPT_DRIVER) {
         return Err(Errno::INVAL);
@@ -124,7 +129,7 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
     let flags = QpFlags::from_bits(attr.flags).ok_or(Errno::INVAL)?;
     let (toe, push) = (flags.contains(QpFlags::TOE), flags.contains(QpFlags::PUSH));
     let by_length = flags.contains(QpFlags::QUEUE_LENGTH);
-    if (push || by_length) && !toe || toe && attr.tag_form != c::VRNICDV_TAG_NONE {
+    if push && !toe || toe && attr.tag_form != c::VRNICDV_TAG_NONE {
         return Err(Errno::INVAL);
     }
     let no_sq_keys = flags.contains(QpFlags::NO_SQ_KEYS);
@@ -148,6 +153,7 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
         no_sq_keys,
         windows_only,
         by_length,
+        acknowledged: flags.contains(QpFlags::ACKNOWLEDGED),
         commands,
         max_command_sge,
         ..QpExtras::default()

@@ -116,6 +116,9 @@ pub(super) unsafe fn try_create(
     if extras.no_sq_keys || extras.windows_only {
         context.needs(Features::KEY_OPTIONS)?;
     }
+    if extras.acknowledged || extras.by_length && !extras.toe {
+        context.needs(Features::ACKNOWLEDGED)?;
+    }
     if extras.toe {
         context.needs(Features::TOE)?;
     }

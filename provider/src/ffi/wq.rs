@@ -46,6 +46,7 @@ const EXTRAS: QpExtras = QpExtras {
     no_sq_keys: false,
     windows_only: false,
     by_length: false,
+    acknowledged: false,
     block_loopback: false,
     commands: None,
     max_command_sge: 0,

@@ -79,8 +79,8 @@ pub struct Setup {
     pub kind: Type,
     /// More flags of the QP.
     pub flags: QpFlags,
-    /// True if datagrams to a group go to no QP of its own function.
-    pub block_loopback: bool,
+    /// The options of the QP.
+    pub options: QpOptions,
     /// Position of command keys in its messages.
     pub tags: (TagForm, u32),
 }
@@ -99,7 +99,7 @@ impl Default for Setup {
             kernel: false,
             kind: Type::Rc,
             flags: QpFlags::empty(),
-            block_loopback: false,
+            options: QpOptions::empty(),
             tags: (TagForm::None, 0),
         }
     }
@@ -118,10 +118,6 @@ impl Setup {
         let sq_table =
             if in_device { 0 } else { guest.ram().alloc(1 << (self.log_wqes + self.log_stride)) };
         let flags = if in_device { QpFlags::SQ_IN_DEVICE } else { QpFlags::empty() };
-        let options = match self.block_loopback {
-            true => QpOptions::BLOCK_LOOPBACK,
-            false => QpOptions::empty(),
-        };
         CreateQp {
             sq_table: sq_table.into(),
             rq_table: rq_table.into(),
@@ -133,7 +129,7 @@ impl Setup {
             rq_log_stride: RECV_LOG_STRIDE,
             qp_type: self.kind as u8,
             flags: (flags | self.flags).bits(),
-            options: options.bits(),
+            options: self.options.bits(),
             tag_form: self.tags.0 as u8,
             tag_offset: self.tags.1.into(),
             ..CreateQp::default()

@@ -54,12 +54,13 @@ fn commands_make_room_for_their_data() {
 }
 
 #[test]
-fn the_kernel_learns_which_keys_a_queue_pair_has() {
+fn the_kernel_learns_the_options_of_a_queue_pair() {
     let plain = QpExtras::default();
     for (extras, flags) in [
         (plain, QpReqFlags::empty()),
         (QpExtras { no_sq_keys: true, ..plain }, QpReqFlags::NO_SQ_KEYS),
         (QpExtras { windows_only: true, ..plain }, QpReqFlags::WINDOWS_ONLY),
+        (QpExtras { acknowledged: true, ..plain }, QpReqFlags::ACKNOWLEDGED),
     ] {
         let layout = QpLayout::new(&CAP, &LIMITS, SqPolicy::Guest, extras).expect("valid");
         let request =

@@ -45,7 +45,7 @@ use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::tcp::ends::Ends;
 use crate::objects::qp::tcp::link::Link;
 use crate::objects::qp::tcp::rdma::Rdma;
-use crate::objects::qp::tcp::{Content, Tcp};
+use crate::objects::qp::tcp::{Content, Tcp, rule_of};
 use crate::objects::qp::{Path, Qp};
 use crate::vlans::{NotMember, Vlans};
 
@@ -219,13 +219,14 @@ fn rdma<H: Host>(
         capacity: qp.sq.size().min(OUTSTANDING) as usize,
         // An FPDU fills a segment. Timestamps also take a part of it.
         emss: u32::try_from(tcp.mss()).unwrap_or(u32::MAX),
+        rule: rule_of(qp.flags),
         extensions: true,
         ..Config::default()
     };
     let stream = stream(role, config, connection)?;
     let memory = &adapter.objects.claims.memory;
     let link = Link::new(tcp, ends, &qp.sq, memory);
-    let rdma = Rdma::new(now, role, link.tcp(), stream, memory);
+    let rdma = Rdma::new(now, role, qp.options, link.tcp(), stream, memory);
     Ok(Tcp { link, content: Content::Rdma(Box::new(rdma)) })
 }
 

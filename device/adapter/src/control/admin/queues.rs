@@ -201,7 +201,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
     check_kind(adapter, params, kind, flags)?;
-    let options = options(params, kind)?;
+    let options = options(adapter, params, kind)?;
     let objects = &adapter.objects;
     let Home { pd, xrcd, context } = home(adapter, params, kind)?;
     let Base { uar, send_cq, recv_cq } = base(adapter, params, context)?;
@@ -253,10 +253,13 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     Ok(QpResult::new(qp.qpn, doorbell.slot(), sq_offset))
 }
 
-/// Returns the options, which only QPs of datagrams have.
-fn options(params: &CreateQp, kind: Type) -> Result<QpOptions, Failure> {
+/// Returns the options, which only QPs of datagrams, or with messages of iWARP, have.
+fn options<H: Host>(adapter: &Adapter<H>, params: &CreateQp, kind: Type) -> Outcome<QpOptions> {
+    let mut possible = QpOptions::empty();
+    possible.set(QpOptions::BLOCK_LOOPBACK, kind.is_datagram());
+    possible.set(QpOptions::ACKNOWLEDGED, adapter.has_messages_of_tcp(kind));
     QpOptions::from_bits(params.options)
-        .filter(|options| options.is_empty() || kind.is_datagram())
+        .filter(|options| possible.contains(*options))
         .ok_or_else(|| bad(offset_of!(CreateQp, options)))
 }
 
@@ -279,7 +282,8 @@ fn check_kind<H: Host>(
         return Err(bad(offset_of!(CreateQp, flags)));
     }
     if kind.info().service != Service::Bytes {
-        let plain = !flags.intersects(QpFlags::PUSH | QpFlags::QUEUE_LENGTH);
+        let of_bytes = !adapter.has_messages_of_tcp(kind) && flags.contains(QpFlags::QUEUE_LENGTH);
+        let plain = !of_bytes && !flags.contains(QpFlags::PUSH);
         return if plain { Ok(()) } else { Err(bad(offset_of!(CreateQp, flags))) };
     }
     // The places of bytes that arrive out of order are known only in a queue of its own.

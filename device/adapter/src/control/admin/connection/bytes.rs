@@ -6,7 +6,6 @@ use std::sync::Arc;
 use vrnic_abi::GuestAddr;
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::connection::{Connection, RECEIVED_MAX, RELEASE_WORD, Received};
-use vrnic_iwarp::rdmap::completion::Rule;
 use vrnic_tcp::{Budget, Params, Share};
 use zerocopy::FromBytes;
 
@@ -19,7 +18,7 @@ use crate::objects::qp::tcp::bytes::receives::Receives;
 use crate::objects::qp::tcp::bytes::{Plain, Toe};
 use crate::objects::qp::tcp::iscsi::Session;
 use crate::objects::qp::tcp::link::Link;
-use crate::objects::qp::tcp::{Content, Tcp};
+use crate::objects::qp::tcp::{Content, Tcp, rule_of};
 
 /// Checks the state of a connection, which was read from `addr`, and takes it over with the bytes
 /// that the guest's kernel has received.
@@ -46,8 +45,7 @@ pub(super) fn bytes<H: Host>(
     // Requests from before the connection do not concern it.
     receives.release.look(adapter.host().bar_load32(qp.doorbell.mark(RELEASE_WORD)));
     receives.release.done();
-    let by_length = qp.flags.contains(QpFlags::QUEUE_LENGTH);
-    let rule = if by_length { Rule::QueueLength } else { Rule::Sequence };
+    let rule = rule_of(qp.flags);
     let mut link = Link::new(tcp, ends, &qp.sq, memory);
     link.life_mut().open();
     let content = match session {

@@ -22,7 +22,9 @@ pub mod rdma;
 pub mod switched;
 pub(crate) mod waits;
 
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::connection::ConnectionStatus;
+use vrnic_iwarp::rdmap::completion::Rule;
 
 use self::bytes::{Plain, Toe};
 use self::iscsi::{Session, Terms};
@@ -30,6 +32,12 @@ use self::link::Link;
 use self::promise::Promise;
 use self::rdma::Rdma;
 use crate::host::Host;
+
+/// Returns the rule by which the sends of a QP with a TCP connection complete.
+#[must_use]
+pub fn rule_of(flags: QpFlags) -> Rule {
+    if flags.contains(QpFlags::QUEUE_LENGTH) { Rule::QueueLength } else { Rule::Sequence }
+}
 
 /// The TCP connection of a QP.
 #[derive(Debug)]

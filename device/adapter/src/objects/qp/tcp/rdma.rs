@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use vrnic_abi::admin::QpOptions;
 use vrnic_abi::connection::{Role, Stage};
 use vrnic_abi::qp::State;
 use vrnic_iwarp::Stream;
@@ -100,6 +101,8 @@ pub struct Rdma<H: Host> {
     pub pair_by: Option<Nanos>,
     /// True if TCP has no work until a frame arrives, because the ends are paired.
     pub dormant: bool,
+    /// True if short messages may complete without their acknowledgement.
+    early: bool,
     /// The time of the next probe of a peer that accepts no copied message, if it has refused one.
     probe_at: Option<Nanos>,
     /// The number of messages with a wrong CRC that has been added to the adapter's counter.
@@ -116,12 +119,13 @@ struct Nudges {
 }
 
 impl<H: Host> Rdma<H> {
-    /// Creates the messages of a connection that the adapter takes over now. Buffers take their
-    /// memory from `memory`.
+    /// Creates the messages of a connection that the adapter takes over now, for a QP with these
+    /// options. Buffers take their memory from `memory`.
     #[must_use]
     pub(crate) fn new(
         now: Nanos,
         role: Role,
+        options: QpOptions,
         tcp: &Connection,
         mut stream: Stream,
         memory: &Arc<Budget>,
@@ -129,7 +133,9 @@ impl<H: Host> Rdma<H> {
         stream.use_budget(memory);
         // Every adapter asks for a first message of the initiator, so this peer is none. It may
         // hold acknowledgements back.
-        if matches!(role, Role::Responder)
+        let early = !options.contains(QpOptions::ACKNOWLEDGED);
+        if early
+            && matches!(role, Role::Responder)
             && stream.agreement().is_some_and(|it| it.first.is_none())
         {
             complete_early(tcp, &mut stream);
@@ -151,6 +157,7 @@ impl<H: Host> Rdma<H> {
             pairing: Pairing::Undecided,
             pair_by: None,
             dormant: false,
+            early,
             probe_at: None,
             crc_errors: 0,
         }
@@ -176,9 +183,9 @@ impl<H: Host> Rdma<H> {
     }
 
     /// Completes short messages without their acknowledgement from now on, if the peer holds
-    /// acknowledgements back.
+    /// acknowledgements back and the QP allows it.
     pub fn watch_acknowledgements(&mut self, tcp: &Connection) {
-        if tcp.delays_acknowledgements() {
+        if self.early && tcp.delays_acknowledgements() {
             complete_early(tcp, &mut self.stream);
         }
     }

@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use vrnic_abi::admin::{QpFlags, QpOptions, Transport};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::ethernet::Frame;
@@ -46,7 +47,12 @@ pub(super) fn empty_write() -> Vec<u8> {
 /// Gives B its end of a connection whose initiator has not promised a first message, and sends such
 /// a message for the initiator.
 pub(super) fn foreign(cable: &Cable) -> Endpoint {
-    let end = Endpoint::new(&cable.gb, Setup::default());
+    foreign_of(cable, Setup::default())
+}
+
+/// Does so with an end of this kind.
+fn foreign_of(cable: &Cable, setup: Setup) -> Endpoint {
+    let end = Endpoint::new(&cable.gb, setup);
     open(&end, 1, cable.ga.mac(), |connection| {
         connection.request[NUMBERS] &= 0x7f;
         connection.request[NUMBERS + 2] &= 0x3f;
@@ -54,6 +60,13 @@ pub(super) fn foreign(cable: &Cable) -> Endpoint {
     let frame = first_segment(cable, 0, &empty_write());
     assert!(cable.gb.adapter.offer(Frame::new(frame)).other().is_none());
     end
+}
+
+/// Returns two adapters of iWARP.
+fn iwarp(seed: u64, faults: Faults) -> Cable {
+    let cable = Cable::new(seed, faults);
+    [&cable.ga, &cable.gb].iter().for_each(|guest| guest.adapter.set_transport(Transport::Iwarp));
+    cable
 }
 
 /// Drops all frames from now on, and keeps the frames that B has sent.
@@ -142,4 +155,54 @@ fn a_message_to_an_adapter_waits_for_its_acknowledgement() {
     lose(&cable);
     send(&mut b, 100);
     assert_eq!(pass(&cable, &mut b, 100 * MS), None);
+}
+
+/// With the option, no peer is an exception: an initiator that promises no first message, and an
+/// adapter that acknowledges late. Both rules of completion find the acknowledgement.
+#[test]
+fn a_short_message_waits_for_its_acknowledgement_if_the_program_wants_it() {
+    for flags in [QpFlags::empty(), QpFlags::QUEUE_LENGTH] {
+        let setup = Setup { options: QpOptions::ACKNOWLEDGED, flags, ..Setup::default() };
+        let cable = iwarp(1, Faults::default());
+        lose(&cable);
+        let mut b = foreign_of(&cable, setup);
+        send(&mut b, 100);
+        assert_eq!(pass(&cable, &mut b, 100 * MS), None);
+
+        let cable = iwarp(1, Faults::default());
+        let mut a = Endpoint::new(&cable.ga, Setup::default());
+        let mut b = Endpoint::new(&cable.gb, setup);
+        stream::connect_pair(&a, &b);
+        cable.settle();
+        for nth in 0..4 {
+            a.post_recv(nth, &[a.sge(0, 100)]);
+        }
+        send(&mut b, 100);
+        assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
+        cable.links[0].borrow_mut().rule(|_| Fate::Delay(40 * MS));
+        for _ in 0..3 {
+            send(&mut b, 100);
+            assert_eq!(pass(&cable, &mut b, 30 * MS), None);
+            assert_eq!(pass(&cable, &mut b, 30 * MS), Some(Status::Success));
+        }
+        while let Some(cqe) = a.recv_cq.poll() {
+            assert_eq!(status(&cqe), Status::Success);
+        }
+    }
+}
+
+/// Lost segments change nothing: a message completes when all of it is acknowledged, not earlier,
+/// and its buffer is the program's then.
+#[test]
+fn messages_complete_by_the_length_of_the_queue() {
+    let cable = iwarp(3, Faults::all(10_000));
+    let setup = Setup { flags: QpFlags::QUEUE_LENGTH, ..Setup::default() };
+    let [mut a, b] = [&cable.ga, &cable.gb].map(|guest| Endpoint::new(guest, setup));
+    stream::connect_pair(&a, &b);
+    for round in 0..20 {
+        a.fill(0, &[round; 9000]);
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 9000)]).to(b.buffer, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+        assert_eq!(b.bytes(0, 9000), [round; 9000]);
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::mem::offset_of;
 
-use vrnic_abi::admin::{self, CreateQp, QpFlags, TagForm, Transport};
+use vrnic_abi::admin::{self, CreateQp, QpFlags, QpOptions, TagForm, Transport};
 use vrnic_abi::connection::{
     Connection, ConnectionFlags, Ending, RECEIVED_MAX, Received, Role, Stage,
 };
@@ -196,12 +196,20 @@ fn qps_that_carry_bytes_are_of_iwarp_and_plain() {
     assert_eq!(create(&tagged), bad(offset_of!(CreateQp, tag_form)));
     let shared = |params: &mut CreateQp| params.srqn = 1.into();
     assert_eq!(create(&shared), bad(offset_of!(CreateQp, srqn)));
-    for flags in [QpFlags::PUSH, QpFlags::QUEUE_LENGTH] {
-        let other = |params: &mut CreateQp| {
-            (params.qp_type, params.flags) = (Type::Rc as u8, flags.bits());
-        };
-        assert_eq!(create(&other), bad(offset_of!(CreateQp, flags)));
-    }
+    let acknowledged = |params: &mut CreateQp| params.options = QpOptions::ACKNOWLEDGED.bits();
+    assert_eq!(create(&acknowledged), bad(offset_of!(CreateQp, options)));
+    let messages = |params: &mut CreateQp| params.qp_type = Type::Rc as u8;
+    let pushed = |params: &mut CreateQp| {
+        messages(params);
+        params.flags = QpFlags::PUSH.bits();
+    };
+    assert_eq!(create(&pushed), bad(offset_of!(CreateQp, flags)));
+    let by_length = |params: &mut CreateQp| {
+        messages(params);
+        params.flags = QpFlags::QUEUE_LENGTH.bits();
+    };
+    assert!(create(&by_length).is_ok());
     cable.gb.adapter.set_transport(Transport::Roce);
+    assert_eq!(create(&by_length), bad(offset_of!(CreateQp, flags)));
     assert_eq!(create(&|_| {}), Err(Refused(admin::Status::Unsupported, 0)));
 }

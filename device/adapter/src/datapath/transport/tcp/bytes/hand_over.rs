@@ -15,7 +15,7 @@ use crate::objects::qp::outstanding::OUTSTANDING;
 use crate::objects::qp::tcp::bytes::switch::Switch;
 use crate::objects::qp::tcp::rdma::Rdma;
 use crate::objects::qp::tcp::switched::Switched;
-use crate::objects::qp::tcp::{Content, Tcp};
+use crate::objects::qp::tcp::{Content, Tcp, rule_of};
 use crate::objects::qp::{Path, Peer, Qp};
 
 /// Gives the connection of a QP to the one that its program has chosen, and ends the QP. If the
@@ -70,10 +70,12 @@ fn continued<H: Host>(
         wishes: Wishes { ird: terms.agreement.ird, ord: terms.agreement.ord, ..Wishes::default() },
         capacity: to.qp.sq.size().min(OUTSTANDING) as usize,
         emss: u32::try_from(tcp.mss()).unwrap_or(u32::MAX),
+        rule: rule_of(to.qp.flags),
         extensions: true,
         ..Config::default()
     };
     let stream = Stream::agreed(config, terms.agreement, terms.peer_first);
-    let rdma = Rdma::new(now, Role::Stream, link.tcp(), stream, memory).after(switched);
+    let rdma = Rdma::new(now, Role::Stream, to.qp.options, link.tcp(), stream, memory);
+    let rdma = rdma.after(switched);
     Tcp { link, content: Content::Rdma(Box::new(rdma)) }
 }
