@@ -63,6 +63,13 @@ int vrnic_cq_state(struct ib_cq *cq);
 
 /* The longest transfer of a range in bytes. */
 #define VRNIC_RANGE_LEN 4096
+/*
+ * Gives a kernel client's completion queue room for at least this many completions, more or fewer than before.
+ * None is lost: completions may come and be taken meanwhile, and those that a full holding queue keeps waiting
+ * follow. -EINVAL for more than the adapter has, and for fewer than wait to be taken.
+ */
+int vrnic_cq_resize(struct ib_cq *cq, u32 entries);
+
 
 enum {
 	/* The opcode of a TRANSFER: a struct ib_send_wr without data, whose ex.invalidate_rkey is the

@@ -94,6 +94,27 @@ unsafe extern "C" fn vrnic_cq_state(cq: *mut bindings::ib_cq) -> c_int {
 
 /// Gives a free range to a queue pair. Returns its number, or a negative error number.
 ///
+/// Gives a completion queue of a kernel client room for at least `entries`. Returns 0 or a negative
+/// error number.
+///
+/// # Safety
+///
+/// As for [`vrnic_cq_state`].
+#[no_mangle]
+unsafe extern "C" fn vrnic_cq_resize(cq: *mut bindings::ib_cq, entries: u32) -> c_int {
+    from_result(|| {
+        let resize = |ctx: &Ctx<'_>, cq: &Cq<Verbs>| cq::resize(ctx, cq, entries);
+        // SAFETY: the caller passes a live completion queue.
+        let granted = c_int::try_from(unsafe { lend::cq::<Verbs, u32>(cq, resize) }?)?;
+        // SAFETY: the queue is live; only the field's address is made.
+        let field = unsafe { &raw mut (*cq).cqe };
+        // SAFETY: the field is part of a live queue. Its value is only shown to people, and other
+        // resizes may write it meanwhile.
+        unsafe { field.write_volatile(granted) };
+        Ok(0)
+    })
+}
+
 /// # Safety
 ///
 /// As for [`call`].

@@ -6,6 +6,7 @@
 #include "direct.h"
 
 EXPORT_SYMBOL_GPL(vrnic_cq_state);
+EXPORT_SYMBOL_GPL(vrnic_cq_resize);
 EXPORT_SYMBOL_GPL(vrnic_range_get);
 EXPORT_SYMBOL_GPL(vrnic_range_put);
 EXPORT_SYMBOL_GPL(vrnic_range_arm);

@@ -87,6 +87,11 @@ impl Entries for Ring {
         self.entry(index).set((self.entry(index).get().0, NO_QPN));
         Ok(())
     }
+
+    fn copy(&self, index: u32, to: &Self) -> Result<(), Infallible> {
+        to.entry(index).set(self.entry(index).get());
+        Ok(())
+    }
 }
 
 #[test]
@@ -144,4 +149,34 @@ fn a_walk_through_the_ring_ends_though_the_adapter_goes_on_writing() {
     consumer.forget(&ring, 7).unwrap();
     assert_eq!(ring.looks.replace(0), SIZE);
     assert_eq!(consumer.end(&ring).unwrap(), SIZE);
+}
+
+/// Some entries have been taken, some wait in the old ring, and the adapter has written the next
+/// ones to the new one before the consumer moves.
+///
+/// Shows: completions: kernel clients' completion queues that grow and shrink in use
+#[test]
+fn a_queue_that_moves_to_another_ring_loses_nothing() {
+    for start in STARTS {
+        for size in [SIZE / 2, SIZE, 4 * SIZE] {
+            let (old, mut consumer) = Ring::at(start);
+            let all: Vec<_> = (0..6).map(|n| (start.wrapping_add(n), 7 + n)).collect();
+            let (taken, waiting, new) = (&all[..2], &all[2..4], &all[4..]);
+            taken.iter().for_each(|(index, owner)| old.write(*index, *owner));
+            assert_eq!(old.take(&mut consumer), taken);
+            let (ring, _) = Ring::of(size, 0);
+            let before = abi::stamp(consumer.index.wrapping_sub(1));
+            ring.entries.iter().for_each(|entry| entry.set((before, NO_QPN)));
+            waiting.iter().for_each(|(index, owner)| old.write(*index, *owner));
+            new.iter().for_each(|(index, owner)| ring.write(*index, *owner));
+            // A consumer that does not know of the new ring waits for its first entry.
+            assert_eq!(consumer.end(&old).unwrap(), new[0].0);
+            let first = new[0].0;
+            assert!(!consumer.move_to(&old, &ring, first.wrapping_sub(3)).unwrap(), "too early");
+            assert!(!consumer.move_to(&old, &ring, first.wrapping_add(size)).unwrap(), "too late");
+            assert!(consumer.move_to(&old, &ring, first).unwrap());
+            assert_eq!(ring.take(&mut consumer), all[2..], "{size} entries from {start:#x} on");
+            assert!(!consumer.has_next(&ring).unwrap());
+        }
+    }
 }

@@ -23,6 +23,9 @@ pub(super) trait Entries {
 
     /// Makes it one of [`NO_QPN`].
     fn disown(&self, index: u32) -> Result<(), Self::Error>;
+
+    /// Copies an entry to its place in another ring.
+    fn copy(&self, index: u32, to: &Self) -> Result<(), Self::Error>;
 }
 
 /// The reader of a ring.
@@ -56,6 +59,22 @@ impl Consumer {
     pub(super) fn end<E: Entries>(&self, ring: &E) -> Result<u32, E::Error> {
         let written = |step| is_ready(ring, self.index.wrapping_add(step));
         Ok(self.index.wrapping_add(waiting(ring.size(), written)?))
+    }
+
+    /// Copies the entries that were not taken to their places in another ring, in which the adapter
+    /// writes those from `first` on. Returns false, with nothing copied, if that cannot be right.
+    pub(super) fn move_to<E: Entries>(
+        &self,
+        from: &E,
+        to: &E,
+        first: u32,
+    ) -> Result<bool, E::Error> {
+        let left = first.wrapping_sub(self.index);
+        if left > from.size().min(to.size()) {
+            return Ok(false);
+        }
+        (0..left).try_for_each(|step| from.copy(self.index.wrapping_add(step), to))?;
+        Ok(true)
     }
 
     /// Marks the present entries of this queue pair as entries without an owner. To be called when

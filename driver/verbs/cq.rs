@@ -169,6 +169,29 @@ fn create_user(
     device: &Device<Verbs>,
     init: &mut CqInit<'_>,
     user: &User<'_, Verbs>,
+/// Gives a kernel client's queue room for at least `entries`. Returns for how many.
+///
+/// # Errors
+///
+/// `EINVAL` for a queue that belongs to a process, for too many entries, and for fewer than wait in
+/// the queue.
+pub(crate) fn resize(ctx: &Ctx<'_>, cq: &rdma::queues::cq::Cq<Verbs>, entries: u32) -> Result<u32> {
+    let queue = cq.kernel()?;
+    if entries == 0 || entries > ctx.adapter.caps().max_cqe.get() {
+        return Err(EINVAL);
+    }
+    let ring = Ring::in_pieces(ctx.dma(), RingShape::with_room(entries, CQE_LEN))?;
+    let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
+    let shape = ring.shape();
+    let params = ResizeCq::new(cq.cqn, shape.log_size, table.pages());
+    let switch = || Ok(ctx.execute::<command::ResizeCq>(&params)?.first.get());
+    if !queue.move_to(ring, switch)? {
+        cq.link().report_error();
+        return Err(EIO);
+    }
+    Ok(shape.entries())
+}
+
 ) -> Result<Cq> {
     let ring = UserRing::pin(ctx, device, init.entries, user)?;
     let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;

@@ -10,14 +10,16 @@ use abi::{
     uar::{ARM_NEXT, ARM_SOLICITED, CqState},
 };
 use kernel::{
-    new_spinlock_irq,
+    new_mutex, new_spinlock_irq,
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
     sync::{
-        SpinLockIrq,
+        Mutex, SpinLockIrq,
         barrier::{Read, dma_mb},
     },
 };
+
+use zerocopy::IntoBytes;
 
 use super::{
     Ctx,
@@ -36,14 +38,17 @@ use crate::rdma::{
 /// A completion queue that a kernel client polls.
 #[pin_data]
 pub(super) struct KernelCq {
-    ring: Ring,
     /// True if the adapter may hold entries back.
     holding: bool,
     #[pin]
     state: SpinLockIrq<State>,
+    /// Held while the queue moves to another ring.
+    #[pin]
+    moving: Mutex<()>,
 }
 
 struct State {
+    ring: Ring,
     /// Doorbell slot, once the adapter has the queue.
     doorbell: SlotIndex,
     consumer: Consumer,
@@ -58,8 +63,36 @@ impl KernelCq {
     pub(super) fn new(ring: Ring, holding: bool) -> impl PinInit<Self> {
         let (consumer, feeders) = (Consumer::new(), RBTree::new());
         let (doorbell, armed) = (SlotIndex::default(), ArmRequest::default());
-        let state = State { doorbell, consumer, armed, feeders };
-        pin_init!(Self { ring, holding, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
+        let state = State { ring, doorbell, consumer, armed, feeders };
+        pin_init!(Self {
+            holding,
+            state <- new_spinlock_irq!(state, "vrnic::KernelCq"),
+            moving <- new_mutex!((), "vrnic::KernelCq::moving"),
+        })
+    }
+
+    /// Continues in another ring. `switch` lets the adapter do so, and returns the index of the
+    /// first entry there. Completions may be taken meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `switch`, after which nothing has changed. Returns false if the index
+    /// cannot be right, after which the queue gets no more completions.
+    pub(super) fn move_to(&self, ring: Ring, switch: impl FnOnce() -> Result<u32>) -> Result<bool> {
+        let _moving = self.moving.lock();
+        let before = self.state.lock().consumer.index.wrapping_sub(1);
+        // No entry of the first lap has this stamp.
+        let stamp = abi::stamp(before);
+        (0..ring.size()).try_for_each(|place| ring.set_word(place, STAMP_OFFSET, stamp))?;
+        let first = switch()?;
+        let mut state = self.state.lock();
+        let State { ring: old, consumer, .. } = &mut *state;
+        let moved = consumer.move_to(old, &ring, first)?;
+        let old = core::mem::replace(old, ring);
+        drop(state);
+        // Its memory is freed without the lock.
+        drop(old);
+        Ok(moved)
     }
 
     /// Sets its doorbell slot, which the adapter has chosen.
@@ -73,7 +106,7 @@ impl KernelCq {
         let node = RBTreeNode::new(qpn, feeder, GFP_KERNEL)?;
         let mut state = self.state.lock();
         // The earlier one may have left completions.
-        state.consumer.forget(&self.ring, qpn)?;
+        state.forget(qpn)?;
         let old = state.feeders.insert(node);
         // It is freed after the lock was released.
         drop(state);
@@ -83,7 +116,7 @@ impl KernelCq {
 
     /// Drops the completions of a queue pair that was reset; the adapter writes no more of them.
     pub(super) fn purge(&self, qpn: Qpn) -> Result {
-        self.state.lock().consumer.forget(&self.ring, qpn.get())
+        self.state.lock().forget(qpn.get())
     }
 
     /// Forgets a queue pair, unless another has got its number since; its completions still in the
@@ -106,7 +139,7 @@ impl KernelCq {
         let is_quiet = ctx.adapter.is_quiet();
         let mut state = self.state.lock();
         let first = state.consumer.index;
-        let result = self.take(&mut state, out);
+        let result = state.take(out);
         if state.consumer.index != first && !is_quiet {
             let (doorbells, index) = (ctx.adapter.doorbells(), state.consumer.index);
             if self.holding {
@@ -131,29 +164,12 @@ impl KernelCq {
         ctx.adapter.doorbells().cq_state(doorbell).filter(|_| !ctx.adapter.is_dead()).ok_or(EIO)
     }
 
-    /// Takes completions from the ring, of one round at most: the adapter may go on writing entries
-    /// that belong to nobody.
-    fn take(&self, state: &mut State, out: &mut Completions<'_>) -> Result {
-        for _ in 0..self.ring.size() {
-            if out.is_full() {
-                break;
-            }
-            let Some(index) = state.consumer.next(&self.ring)? else { break };
-            let cqe: Cqe = self.ring.read(index)?;
-            if let Some(feeder) = state.feeders.get(&cqe.qpn.get()) {
-                feeder.queues.free(cqe.opcode & RECV != 0, cqe.wqe_index.get());
-                out.push(&feeder.link, &completion(&cqe));
-            }
-        }
-        Ok(())
-    }
-
     /// Arms the queue. Earlier requests since the last event stay. Returns whether completions are
     /// there already, if asked.
     pub(super) fn arm(&self, ctx: &Ctx<'_>, notify: Notify) -> Result<bool> {
         let mut state = self.state.lock();
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
-        let (ci, seen) = (state.consumer.index, state.consumer.end(&self.ring)?);
+        let (ci, seen) = (state.consumer.index, state.consumer.end(&state.ring)?);
         if ctx.adapter.is_dead() {
             let ready = seen != ci || state.feeders.values().any(Feeder::has_undone);
             return Ok(notify.report_missed && ctx.adapter.is_quiet() && ready);
@@ -162,7 +178,32 @@ impl KernelCq {
         let taken = doorbells.taken_arm(state.doorbell).unwrap_or(state.armed.word);
         state.armed = state.armed.then(kind, seen, taken);
         doorbells.arm_cq(state.doorbell, ci, state.armed);
-        Ok(notify.report_missed && state.consumer.has_next(&self.ring)?)
+        Ok(notify.report_missed && state.consumer.has_next(&state.ring)?)
+    }
+}
+
+impl State {
+    /// Takes completions from the ring, of one round at most: the adapter may go on writing entries
+    /// that belong to nobody.
+    fn take(&mut self, out: &mut Completions<'_>) -> Result {
+        let Self { ring, consumer, feeders, .. } = self;
+        for _ in 0..ring.size() {
+            if out.is_full() {
+                break;
+            }
+            let Some(index) = consumer.next(ring)? else { break };
+            let cqe: Cqe = ring.read(index)?;
+            if let Some(feeder) = feeders.get(&cqe.qpn.get()) {
+                feeder.queues.free(cqe.opcode & RECV != 0, cqe.wqe_index.get());
+                out.push(&feeder.link, &completion(&cqe));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the completions of a queue pair that are in the ring.
+    fn forget(&self, qpn: u32) -> Result {
+        self.consumer.forget(&self.ring, qpn)
     }
 }
 
@@ -185,6 +226,11 @@ impl Entries for Ring {
 
     fn disown(&self, index: u32) -> Result {
         self.set_word(index, QPN_OFFSET, NO_QPN)
+    }
+
+    fn copy(&self, index: u32, to: &Self) -> Result {
+        let cqe: Cqe = self.read(index)?;
+        to.write(index, cqe.as_bytes())
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A holding completion queue that is full: its completions and the messages after them wait, and
-//! follow in order when they are taken.
+//! follow in order when they are taken, or when the queue has grown.
 
 use kernel::{
     prelude::*,
@@ -21,8 +21,9 @@ use crate::{
     sides::{DEPTH, Test},
 };
 
-/// Entries of the queue.
+/// Entries of the queue, and of one that has grown.
 const ENTRIES: u32 = 4;
+const MORE: u32 = 32;
 /// Messages, more than that.
 const MESSAGES: usize = 12;
 /// Milliseconds for what has to happen.
@@ -30,6 +31,19 @@ const LIMIT: u32 = 5000;
 
 /// Runs the test, on a connection of its own.
 pub(crate) fn run(test: &Test, device: &Arc<Attached>) -> Result {
+    fill(test, device, |_| Ok(()))?;
+    fill(test, device, |small| {
+        expect(resize(small, 0) == EINVAL.to_errno(), "no queue without entries")?;
+        expect(resize(small, u32::MAX) == EINVAL.to_errno(), "no queue that is too large")?;
+        expect(resize(small, ENTRIES / 2) < 0, "no queue with fewer entries than wait")?;
+        expect(resize(small, MORE) == 0, "the queue grows")?;
+        let room = bindings::vrnic_cq_state_VRNIC_CQ_ROOM;
+        within_limit("there is room in the larger queue", || state(small) == Some(room))
+    })
+}
+
+/// Fills a queue, and takes its completions after `then`, which gets the queue.
+fn fill(test: &Test, device: &Arc<Attached>, then: impl FnOnce(&Cq) -> Result) -> Result {
     let device: Arc<dyn Device> = device.clone();
     let large = Cq::new(device.clone(), 4 * DEPTH, Poll::Workqueue)?;
     let small = Cq::holding(device, ENTRIES)?;
@@ -52,6 +66,7 @@ pub(crate) fn run(test: &Test, device: &Arc<Attached>) -> Result {
     })?;
     // The last message cannot arrive before room has been made.
     expect(sent.last().is_some_and(|last| last.outcome().is_none()), "the last message waits")?;
+    then(&small)?;
     for request in &received {
         let mut outcome = None;
         within_limit("a message has arrived", || {
@@ -65,6 +80,12 @@ pub(crate) fn run(test: &Test, device: &Arc<Attached>) -> Result {
         ends(request, Status::SUCCESS, "a message to a full queue")?;
     }
     expect(state(&small) == Some(bindings::vrnic_cq_state_VRNIC_CQ_ROOM), "there is room again")
+}
+
+/// Gives a queue another size. Returns zero or a negative errno.
+fn resize(cq: &Cq, entries: u32) -> i32 {
+    // SAFETY: the queue is alive.
+    unsafe { bindings::vrnic_cq_resize(cq.as_raw(), entries) }
 }
 
 /// Returns the state of a queue.
