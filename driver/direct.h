@@ -7,12 +7,14 @@
  *
  * The queue pairs are kernel clients' own, of a vrnic adapter: a function returns -EINVAL for any
  * other. They must not be destroyed during a call. All functions sleep but vrnic_range_done() and
- * vrnic_mark(), which return -EIO if the adapter has died: nothing is left then that could end, and
- * vrnic_command_post().
+ * vrnic_mark(), which return -EIO if the adapter has died: nothing is left then that could end,
+ * vrnic_command_post() and vrnic_reserve().
  */
 #ifndef VRNIC_DIRECT_H
 #define VRNIC_DIRECT_H
 
+#include <linux/mutex.h>
+#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
 struct socket;
@@ -35,10 +37,10 @@ struct socket;
 #define VRNIC_QP_NO_SQ_KEYS (1U << 27)
 /* The peer reaches no regions. */
 #define VRNIC_QP_WINDOWS_ONLY (1U << 28)
-
-/* Bits of struct ib_reg_wr.access, beside those of enum ib_access_flags. */
 /* With iWARP: no SEND or WRITE completes before the peer has acknowledged all of it. */
 #define VRNIC_QP_ACKNOWLEDGED (1U << 29)
+
+/* Bits of struct ib_reg_wr.access, beside those of enum ib_access_flags. */
 /* The key is valid for one message of the peer. */
 #define VRNIC_ACCESS_ONE_TOUCH (1U << 17)
 /* The request is refused unless its key is the present one of the region, with the same instance. */
@@ -61,8 +63,6 @@ enum vrnic_cq_state {
  */
 int vrnic_cq_state(struct ib_cq *cq);
 
-/* The longest transfer of a range in bytes. */
-#define VRNIC_RANGE_LEN 4096
 /*
  * Gives a kernel client's completion queue room for at least this many completions, more or fewer than before.
  * None is lost: completions may come and be taken meanwhile, and those that a full holding queue keeps waiting
@@ -70,6 +70,8 @@ int vrnic_cq_state(struct ib_cq *cq);
  */
 int vrnic_cq_resize(struct ib_cq *cq, u32 entries);
 
+/* The longest transfer of a range in bytes. */
+#define VRNIC_RANGE_LEN 4096
 
 enum {
 	/* The opcode of a TRANSFER: a struct ib_send_wr without data, whose ex.invalidate_rkey is the
@@ -247,6 +249,118 @@ int vrnic_connection_end(struct ib_qp *qp, u32 how, u32 limit_ms);
  * way, try again.
  */
 int vrnic_stream_attach(struct ib_qp *qp, struct socket *sock);
+
+/*
+ * From bytes to RDMA (docs/streams.md, "From bytes to RDMA"): the four calls of programs, for kernel clients. Call 1
+ * is vrnic_reserve(), call 2 vrnic_rdma_start(), and calls 3 and 4 are the last sends of the stream and the first
+ * receive of the new queue pair.
+ */
+
+/* A completion queue that the queue pairs of reservations share. */
+struct vrnic_shared_cq {
+	struct ib_cq *cq;
+	/* Queue pairs that may use it at a time. */
+	u32 max_qps;
+	/* The driver's: queue pairs and the entries that they may need. */
+	u32 qps;
+	u32 entries;
+	struct mutex lock;
+};
+
+/* Lets up to max_qps reservations share a completion queue, which nothing else uses. */
+static inline void vrnic_share_cq(struct vrnic_shared_cq *shared, struct ib_cq *cq, u32 max_qps)
+{
+	shared->cq = cq;
+	shared->max_qps = max_qps;
+	shared->qps = 0;
+	shared->entries = 0;
+	mutex_init(&shared->lock);
+}
+
+enum vrnic_reservation_reason {
+	VRNIC_RESERVED = 0,
+	/* The client may ask again, with would_do. */
+	VRNIC_RESERVE_IRD_TOO_LARGE = 1,
+	VRNIC_RESERVE_ORD_TOO_LARGE = 2,
+	VRNIC_RESERVE_CQ_TOO_LARGE = 3,
+	/* There will be no RDMA on the connection. */
+	VRNIC_RESERVE_NO_RNIC = 4,
+	VRNIC_RESERVE_NO_PD = 5,
+	VRNIC_RESERVE_NO_QP = 6,
+	VRNIC_RESERVE_NO_CONNECTION = 7,
+};
+
+/* What a connection needs for RDMA. */
+struct vrnic_reservation {
+	/* The queue pair that has the connection. */
+	struct ib_qp *stream;
+	/* NULL: one of its own, which is here then. */
+	struct ib_pd *pd;
+	/* NULL, or if it may have no more queue pairs or cannot grow: a completion queue of its own. */
+	struct vrnic_shared_cq *shared;
+	/* How completions of a queue of its own are taken, as for ib_alloc_cq(). */
+	enum ib_poll_context poll;
+	/* READs and atomics of the peer that are served at a time, and that are outstanding at a time. */
+	u32 ird;
+	u32 ord;
+	/* The rights of the peer: enum ib_access_flags. */
+	int access;
+	/* As for ib_create_qp(). */
+	u32 create_flags;
+	void (*event_handler)(struct ib_event *event, void *context);
+	void *qp_context;
+	/* The sizes of the queues; then the actual ones. */
+	struct ib_qp_cap cap;
+	/*
+	 * Called in a work item when it is decided, with 0 or a negative errno; the reservation may be freed then.
+	 * Until then it and the stream's queue pair must stay.
+	 */
+	void (*done)(struct vrnic_reservation *reservation, int err);
+
+	/* enum vrnic_reservation_reason, and the value that would do, if there is one. */
+	u32 reason;
+	u32 would_do;
+	/* What was made: the domain, the completion queue, and the queue pair, in INIT, which completes to cq. */
+	bool new_pd;
+	bool new_cq;
+	struct ib_qp *qp;
+	struct ib_cq *cq;
+	/* The driver's. */
+	struct work_struct work;
+};
+
+/* Reserves what a connection needs, without waiting. If it fails, nothing has been made. Can be called in any context. */
+void vrnic_reserve(struct vrnic_reservation *reservation);
+
+/*
+ * Destroys the queue pair of a reservation, and what was made for it. Returns 0 or a negative errno, after which it is
+ * all there still.
+ */
+int vrnic_release(struct vrnic_reservation *reservation);
+
+/* What both ends have agreed on by bytes (RFC 5044, 7.1). */
+struct vrnic_rdma_terms {
+	u32 ird;
+	u32 ord;
+	/* FPDUs of both directions have CRCs. */
+	bool crc;
+	/* The peer sends the first message. */
+	bool peer_first;
+	/* This end sends, and receives, markers. */
+	bool send_markers;
+	bool receive_markers;
+	/* Bytes that the client has received and that belong to messages, at most 256 KiB. */
+	const void *received;
+	u32 received_len;
+};
+
+/*
+ * Begins RDMA on the connection of stream: rdma, of type RC and in INIT, gets the connection when it has a receive and
+ * all bytes that were sent are acknowledged. The receives of stream complete at once. -EINVAL if a number is out of
+ * range or a queue pair of the wrong kind or state, -ENOTCONN if stream has no connection, -EISCONN if rdma has one,
+ * -EMSGSIZE for too many received bytes; nothing has changed then. Otherwise the connection never carries bytes again.
+ */
+int vrnic_rdma_start(struct ib_qp *stream, struct ib_qp *rdma, const struct vrnic_rdma_terms *terms);
 
 /* What an iSCSI initiator and its target have negotiated (RFC 7143); lengths are 512 to 16777215. */
 struct vrnic_iscsi {

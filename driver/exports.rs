@@ -29,6 +29,8 @@ use crate::{
     },
 };
 
+mod transition;
+
 /// The event that a connection has left the adapter. The others have the numbers of
 /// [`abi::connection::ConnectionEvents`].
 const EVENT_RELEASED: u32 = bindings::vrnic_connection_events_VRNIC_CONNECTION_RELEASED;
@@ -92,8 +94,6 @@ unsafe extern "C" fn vrnic_cq_state(cq: *mut bindings::ib_cq) -> c_int {
     from_result(|| unsafe { lend::cq::<Verbs, c_int>(cq, query) })
 }
 
-/// Gives a free range to a queue pair. Returns its number, or a negative error number.
-///
 /// Gives a completion queue of a kernel client room for at least `entries`. Returns 0 or a negative
 /// error number.
 ///
@@ -115,6 +115,8 @@ unsafe extern "C" fn vrnic_cq_resize(cq: *mut bindings::ib_cq, entries: u32) -> 
     })
 }
 
+/// Gives a free range to a queue pair. Returns its number, or a negative error number.
+///
 /// # Safety
 ///
 /// As for [`call`].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The symbols of direct.h, whose functions are in exports.rs. */
+/* The symbols of direct.h whose functions are in exports.rs. Those of reservations are in direct/reserve.c. */
 
 #include <linux/export.h>
 
@@ -18,6 +18,7 @@ EXPORT_SYMBOL_GPL(vrnic_connection_query);
 EXPORT_SYMBOL_GPL(vrnic_connection_watch);
 EXPORT_SYMBOL_GPL(vrnic_connection_end);
 EXPORT_SYMBOL_GPL(vrnic_stream_attach);
+EXPORT_SYMBOL_GPL(vrnic_rdma_start);
 EXPORT_SYMBOL_GPL(vrnic_stream_iscsi);
 EXPORT_SYMBOL_GPL(vrnic_stream_count);
 EXPORT_SYMBOL_GPL(vrnic_command_post);

@@ -155,6 +155,11 @@ impl CqOperations for Verbs {
     }
 }
 
+/// Returns the completion vector with the least load.
+pub(crate) fn any_vector(ctx: &Ctx<'_>) -> u32 {
+    ctx.adapter.handlers().any()
+}
+
 /// Returns the state of a kernel client's queue, as the adapter has stored it.
 ///
 /// # Errors
@@ -164,11 +169,6 @@ pub(crate) fn state(ctx: &Ctx<'_>, cq: &rdma::queues::cq::Cq<Verbs>) -> Result<C
     cq.kernel()?.condition(ctx)
 }
 
-fn create_user(
-    ctx: &Ctx<'_>,
-    device: &Device<Verbs>,
-    init: &mut CqInit<'_>,
-    user: &User<'_, Verbs>,
 /// Gives a kernel client's queue room for at least `entries`. Returns for how many.
 ///
 /// # Errors
@@ -192,6 +192,11 @@ pub(crate) fn resize(ctx: &Ctx<'_>, cq: &rdma::queues::cq::Cq<Verbs>, entries: u
     Ok(shape.entries())
 }
 
+fn create_user(
+    ctx: &Ctx<'_>,
+    device: &Device<Verbs>,
+    init: &mut CqInit<'_>,
+    user: &User<'_, Verbs>,
 ) -> Result<Cq> {
     let ring = UserRing::pin(ctx, device, init.entries, user)?;
     let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;

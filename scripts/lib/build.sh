@@ -25,7 +25,7 @@ prepare_all() {
 
 PROGRAMS_RUN=(vrnicd vrnic-agent vrnic-pair)
 PROGRAMS_LAB=(vrnicd vrnic vrnic-agent vrnic-lab)
-CLIENTS=(vrnic_kverbs.ko vrnic_kping.ko vrnic_kdirect.ko)
+CLIENTS=(vrnic_kverbs.ko vrnic_kping.ko vrnic_kdirect.ko vrnic_kswitch.ko)
 
 # A first run leaves out what it does not need. What has been built once is built anew with the rest from then on, so that
 # no script undoes what another one has built.

@@ -90,26 +90,60 @@ pub(crate) fn start(
     user: &User<'_, Verbs>,
 ) -> Result {
     let request: StartReq = user.data.request(StartReq::REQUIRED)?;
+    let len = request.received_len.get();
+    if len > RECEIVED_MAX {
+        return Err(EMSGSIZE);
+    }
+    let (at, len) = (usize::try_from(request.received.get())?, usize::try_from(len)?);
+    let mut received = KVVec::from_elem(0, len, GFP_KERNEL)?;
+    if len > 0 {
+        UserSlice::new(UserPtr::from_addr(at), len).reader().read_slice(&mut received)?;
+    }
+    let (ird, ord, flags) = (request.ird.get(), request.ord.get(), request.flags.get());
+    begin(ctx, from, to, &Terms { ird, ord, flags, received: &received })
+}
+
+/// What both ends of a connection have agreed on.
+pub(crate) struct Terms<'a> {
+    /// READs that are served at a time.
+    pub(crate) ird: u32,
+    /// READs that are outstanding at a time.
+    pub(crate) ord: u32,
+    /// [`abi::connection::StartFlags`].
+    pub(crate) flags: u32,
+    /// Bytes that this end has received and that belong to messages.
+    pub(crate) received: &'a [u8],
+}
+
+/// Begins to move the connection of `from` to `to`, two queue pairs of a kernel client.
+pub(crate) fn start_client(
+    ctx: &Ctx<'_>,
+    from: &Qp<Verbs>,
+    to: &Qp<Verbs>,
+    terms: &Terms<'_>,
+) -> Result {
+    from.kernel()?;
+    to.kernel()?;
+    begin(ctx, from, to, terms)
+}
+
+fn begin(ctx: &Ctx<'_>, from: &Qp<Verbs>, to: &Qp<Verbs>, terms: &Terms<'_>) -> Result {
     if from.kind() != QpType::DRIVER || to.kind() != QpType::RC {
         return Err(EINVAL);
     }
     let connections = ctx.connections().ok_or(EOPNOTSUPP)?;
-    let received = match request.received_len.get() {
-        0 => None,
-        len if len > RECEIVED_MAX => return Err(EMSGSIZE),
-        len => {
-            let (at, len) = (usize::try_from(request.received.get())?, usize::try_from(len)?);
-            let mut bytes = KVVec::from_elem(0, len, GFP_KERNEL)?;
-            UserSlice::new(UserPtr::from_addr(at), len).reader().read_slice(&mut bytes)?;
-            Some(Coherent::<u8>::from_slice(ctx.dma(), &bytes, GFP_KERNEL)?)
-        }
+    let received = match terms.received {
+        [] => None,
+        // CAST: to the wider type.
+        bytes if bytes.len() > RECEIVED_MAX as usize => return Err(EMSGSIZE),
+        bytes => Some(Coherent::<u8>::from_slice(ctx.dma(), bytes, GFP_KERNEL)?),
     };
     connections.start(&Start {
         from: from.qpn,
         to: to.qpn,
-        ird: request.ird.get().try_into()?,
-        ord: request.ord.get().try_into()?,
-        flags: request.flags.get(),
+        ird: terms.ird.try_into()?,
+        ord: terms.ord.try_into()?,
+        flags: terms.flags,
         received: received.as_ref(),
     })
 }

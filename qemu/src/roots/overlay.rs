@@ -299,7 +299,13 @@ fn add<W: Write>(
     overlay.file(hosts::SCRIPT, 0o644, hosts::COMPLETING.as_bytes())?;
     if paths.module().exists() {
         overlay.stripped(paths, "/vrnic/vrnic.ko", 0o644, &paths.module())?;
-        for client in ["vrnic_kverbs.ko", "vrnic_kping.ko", "vrnic_kdirect.ko", "vrnic_kiscsi.ko"] {
+        for client in [
+            "vrnic_kverbs.ko",
+            "vrnic_kping.ko",
+            "vrnic_kdirect.ko",
+            "vrnic_kswitch.ko",
+            "vrnic_kiscsi.ko",
+        ] {
             let file = paths.build.join(client);
             // A first run builds none, and a kernel without the SCSI layer has no initiator.
             if file.exists() {

@@ -3,6 +3,8 @@
 //!
 //! Shows: tcp
 
+use std::net::Ipv4Addr;
+
 use anyhow::{Result, ensure};
 use vrnic_qemu::adapter::Transport;
 use vrnic_qemu::agent::{Output, Running};
@@ -58,6 +60,9 @@ pub(crate) fn suite() -> Result<Suite> {
         switch("late_first_receive_of_the_client", "", "late 1500"),
         Case::new("ends", |pair| leaves_nothing(pair, ends)),
         Case::new("reservations", |pair| leaves_nothing(pair, reservations)),
+        Case::new("rdma_after_bytes_of_kernel_clients", |pair| {
+            leaves_nothing(pair, kernel_clients)
+        }),
         Case::new("proxy", |pair| leaves_nothing(pair, proxy)),
         Case::new("shown_by_rdma", |pair| leaves_nothing(pair, shown)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
@@ -300,6 +305,24 @@ fn proxy(pair: &Pair) -> Result<()> {
     let through = |server: &str, client: &str| -> Result<(Output, Output)> {
         let server = pair.b.agent().start(&format!("exec {server}"))?;
         settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;
+/// Both ends are kernel clients, which log in by bytes and go on with messages, in each order of
+/// events (driver/tests/kswitch). The client fails to load if anything is wrong.
+///
+/// Shows: tcp: kernel clients that begin RDMA on a connection that has carried bytes
+fn kernel_clients(pair: &Pair) -> Result<()> {
+    // The core warns of each protection domain whose peers are trusted with all memory.
+    let said = "dmesg | grep kswitch: | grep -v 'unsafe global rkey'";
+    pair.b.check("dmesg -C; insmod /vrnic/vrnic_kswitch.ko", SHORT_TIMEOUT)?;
+    let peer: Ipv4Addr = pair.b.ip().parse()?;
+    let load = format!("insmod /vrnic/vrnic_kswitch.ko peer={}", u32::from(peer));
+    let loaded = pair.a.check(&format!("dmesg -C; {load}; r=$?; {said}; exit $r"), LONG_TIMEOUT);
+    let served = pair.b.check(&format!("rmmod vrnic_kswitch; {said}; true"), LONG_TIMEOUT)?;
+    loaded.map_err(|error| error.context(served.clone()))?;
+    ensure!(served.is_empty(), "{served}");
+    pair.a.check("rmmod vrnic_kswitch", SHORT_TIMEOUT)?;
+    Ok(())
+}
+
         let asked = pair.a.agent().run(client, LONG_TIMEOUT)?;
         Ok((asked, server.wait(SHORT_TIMEOUT)?))
     };

@@ -11,7 +11,7 @@ use vrnicdv::reserve::{Reason, Reservation};
 
 use crate::ffi::bindings as c;
 use crate::ffi::cq::poll;
-use crate::ffi::{check, driver, status};
+use crate::ffi::{check, driver, dv::vrnicdv_create_cq, status};
 
 /// The port of a queue pair of an RNIC.
 const PORT: u8 = 1;
@@ -145,12 +145,20 @@ unsafe fn make_queues(wanted: &mut c::vrnicdv_reservation, most: u32) -> Result<
         wanted.would_do = most;
         return Err((Reason::CqTooLarge, Errno::INVAL));
     }
-    let entries = c_int::try_from(entries).map_err(|_| NO_QP)?;
+    // Its events go to the vector with the least load.
+    let mut init = c::ibv_cq_init_attr_ex {
+        cqe: entries,
+        channel: wanted.channel,
+        ..c::ibv_cq_init_attr_ex::default()
+    };
+    let mut attr = c::vrnicdv_cq_attr { flags: c::VRNICDV_CQ_ANY_VECTOR, comp_vector: 0, few: 0 };
     // SAFETY: the context of a live queue pair, and a channel of it or none.
     let cq = unsafe {
         let context = (*wanted.stream).context;
-        c::ibv_create_cq(context, entries, ptr::null_mut(), wanted.channel, 0)
+        vrnicdv_create_cq(context, &raw mut init, &raw mut attr)
     };
+    // The extended form begins with the plain one.
+    let cq = cq.cast::<c::ibv_cq>();
     if cq.is_null() {
         return Err(NO_QP);
     }
