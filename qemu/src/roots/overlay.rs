@@ -27,6 +27,7 @@ const PROGRAMS: &[&str] = &[
     "vrnicdv_switch",
     "vrnic_attach",
     "vrnic_dial",
+    "vrnic_busy",
     "vrnic_ends",
     "vrnic_faults",
     "vrnic_flow",

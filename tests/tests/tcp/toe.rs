@@ -53,16 +53,17 @@ pub(crate) fn suite() -> Result<Suite> {
         Case::new("lossy", |pair| leaves_nothing(pair, lossy)),
         Case::new("both_ends_by_adapters", |pair| leaves_nothing(pair, dial)),
         Case::new("files", |pair| leaves_nothing(pair, files)),
+        Case::new("busy_sockets", |pair| leaves_nothing(pair, busy)),
         Case::new("reset_by_the_client", |pair| leaves_nothing(pair, reset)),
         Case::new("killed_server", |pair| leaves_nothing(pair, killed)),
         switch("rdma_after_bytes", "", ""),
         switch("late_first_receive_of_the_server", "late 1500", ""),
         switch("late_first_receive_of_the_client", "", "late 1500"),
         Case::new("ends", |pair| leaves_nothing(pair, ends)),
-        Case::new("reservations", |pair| leaves_nothing(pair, reservations)),
         Case::new("rdma_after_bytes_of_kernel_clients", |pair| {
             leaves_nothing(pair, kernel_clients)
         }),
+        Case::new("reservations", |pair| leaves_nothing(pair, reservations)),
         Case::new("proxy", |pair| leaves_nothing(pair, proxy)),
         Case::new("shown_by_rdma", |pair| leaves_nothing(pair, shown)),
         Case::new("refused_sockets", |pair| leaves_nothing(pair, refused)),
@@ -272,6 +273,25 @@ fn stopped(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
+/// The client sends while the server gives the socket to its queue pair. Segments that reach the
+/// kernel meanwhile come again, and all bytes arrive in order.
+///
+/// Shows: tcp: sockets that are taken over while their peer sends
+fn busy(pair: &Pair) -> Result<()> {
+    for _ in 0..3 {
+        let server = pair.b.agent().start(&format!("exec vrnic_busy {PORT}"))?;
+        let sent = pair.a.check(&format!("vrnic_busy {} {PORT}", pair.b.ip()), LONG_TIMEOUT);
+        let taken = if sent.is_ok() { server.wait(SHORT_TIMEOUT)? } else { stop(server)? };
+        sent.map_err(|error| error.context(said(&taken)))?;
+        ensure!(
+            taken.ok() && taken.stdout.starts_with("received 4000000 bytes"),
+            "{}",
+            said(&taken)
+        );
+    }
+    Ok(())
+}
+
 /// Both ends have queue pairs, and end connections in each way.
 ///
 /// Shows: tcp: the end of connections, as programs with verbs see it
@@ -282,6 +302,24 @@ fn ends(pair: &Pair) -> Result<()> {
     let other = if ended.ok() { other.wait(SHORT_TIMEOUT)? } else { stop(other)? };
     let said = format!("a: {}; b: {}", said(&ended), said(&other));
     ensure!(ended.stdout == "all ended\n" && other.stdout == ended.stdout, "{said}");
+    Ok(())
+}
+
+/// Both ends are kernel clients, which log in by bytes and go on with messages, in each order of
+/// events (driver/tests/kswitch). The client fails to load if anything is wrong.
+///
+/// Shows: tcp: kernel clients that begin RDMA on a connection that has carried bytes
+fn kernel_clients(pair: &Pair) -> Result<()> {
+    // The core warns of each protection domain whose peers are trusted with all memory.
+    let said = "dmesg | grep kswitch: | grep -v 'unsafe global rkey'";
+    pair.b.check("dmesg -C; insmod /vrnic/vrnic_kswitch.ko", SHORT_TIMEOUT)?;
+    let peer: Ipv4Addr = pair.b.ip().parse()?;
+    let load = format!("insmod /vrnic/vrnic_kswitch.ko peer={}", u32::from(peer));
+    let loaded = pair.a.check(&format!("dmesg -C; {load}; r=$?; {said}; exit $r"), LONG_TIMEOUT);
+    let served = pair.b.check(&format!("rmmod vrnic_kswitch; {said}; true"), LONG_TIMEOUT)?;
+    loaded.map_err(|error| error.context(served.clone()))?;
+    ensure!(served.is_empty(), "{served}");
+    pair.a.check("rmmod vrnic_kswitch", SHORT_TIMEOUT)?;
     Ok(())
 }
 
@@ -305,24 +343,6 @@ fn proxy(pair: &Pair) -> Result<()> {
     let through = |server: &str, client: &str| -> Result<(Output, Output)> {
         let server = pair.b.agent().start(&format!("exec {server}"))?;
         settles(&pair.b, &format!("ss -ltn | grep -q :{PORT}"), 10)?;
-/// Both ends are kernel clients, which log in by bytes and go on with messages, in each order of
-/// events (driver/tests/kswitch). The client fails to load if anything is wrong.
-///
-/// Shows: tcp: kernel clients that begin RDMA on a connection that has carried bytes
-fn kernel_clients(pair: &Pair) -> Result<()> {
-    // The core warns of each protection domain whose peers are trusted with all memory.
-    let said = "dmesg | grep kswitch: | grep -v 'unsafe global rkey'";
-    pair.b.check("dmesg -C; insmod /vrnic/vrnic_kswitch.ko", SHORT_TIMEOUT)?;
-    let peer: Ipv4Addr = pair.b.ip().parse()?;
-    let load = format!("insmod /vrnic/vrnic_kswitch.ko peer={}", u32::from(peer));
-    let loaded = pair.a.check(&format!("dmesg -C; {load}; r=$?; {said}; exit $r"), LONG_TIMEOUT);
-    let served = pair.b.check(&format!("rmmod vrnic_kswitch; {said}; true"), LONG_TIMEOUT)?;
-    loaded.map_err(|error| error.context(served.clone()))?;
-    ensure!(served.is_empty(), "{served}");
-    pair.a.check("rmmod vrnic_kswitch", SHORT_TIMEOUT)?;
-    Ok(())
-}
-
         let asked = pair.a.agent().run(client, LONG_TIMEOUT)?;
         Ok((asked, server.wait(SHORT_TIMEOUT)?))
     };
