@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::files;
 
 /// Folders of the root with which paths of files begin.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     "abi",
     "bench",
+    "check",
     "ci",
     "device",
     "docs",

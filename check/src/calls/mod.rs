@@ -1,0 +1,28 @@
+//! The calls of the program: functions of libibverbs that this library exports instead, and those
+//! that a program calls by pointers in the objects.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`real`] | the functions of the library itself |
+//! | [`pointers`] | pointers in devices that were replaced |
+//! | [`opening`] | devices that are opened and closed |
+//! | [`domains`] | protection domains |
+//! | [`memory`] | memory regions |
+//! | [`queues`] | completion queues and their events |
+//! | [`pairs`] | queue pairs |
+//! | [`shared`] | shared receive queues |
+//! | [`data`] | posts and polls |
+//! | [`writes`] | posts of the extended interface |
+//! | [`polls`] | polls of the extended interface |
+
+mod data;
+mod domains;
+mod memory;
+mod opening;
+mod pairs;
+mod pointers;
+mod polls;
+mod queues;
+mod real;
+mod shared;
+mod writes;

@@ -1,0 +1,34 @@
+//! libvrnic_check: names the mistakes that a program makes with verbs, while it runs.
+//!
+//! The library is loaded into a program with `LD_PRELOAD`. Its functions stand in for those of
+//! libibverbs, which they call. It follows all objects and requests, compares them with the rules
+//! of [docs/checker.md], and prints what is against one. The program needs no change, and any
+//! device will do.
+//!
+//! A fault of the checker must not change the program: the checker ends its work if it fails.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`rules`] | the rules |
+//! | [`options`] | the environment variable with options |
+//! | [`ffi`] | bindings of libibverbs |
+//! | [`stack`] | stacks of calls |
+//! | [`bytes`] | the bytes of buffers |
+//! | [`report`] | what is printed |
+//! | [`model`] | objects and requests, and the checks |
+//! | [`checker`] | the checker of this process |
+//! | [`calls`] | functions that stand in for those of libibverbs |
+//! | [`start`] | begin and end of the process |
+//!
+//! `unsafe` is confined to [`stack`], [`bytes`], [`checker`], [`calls`] and [`start`].
+
+mod bytes;
+mod calls;
+mod checker;
+mod ffi;
+mod model;
+pub mod options;
+mod report;
+pub mod rules;
+mod stack;
+mod start;

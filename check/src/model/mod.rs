@@ -1,0 +1,22 @@
+//! What the program has made and posted, and whether that is right. Nothing here touches memory of
+//! the program but [`bytes`](crate::bytes).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`objects`] | devices, domains, queues |
+//! | [`regions`] | memory regions |
+//! | [`requests`] | requests between post and completion |
+//! | [`tables`] | all objects of the process |
+//! | [`posts`] | checks of requests that are posted |
+//! | [`completions`] | what completions show |
+//! | [`ends`] | objects that are destroyed or left |
+//! | [`events`] | events and their acknowledgement |
+
+pub(crate) mod completions;
+pub(crate) mod ends;
+pub(crate) mod events;
+pub(crate) mod objects;
+pub(crate) mod posts;
+pub(crate) mod regions;
+pub(crate) mod requests;
+pub(crate) mod tables;

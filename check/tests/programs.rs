@@ -1,0 +1,359 @@
+//! Programs below the checker, with adapters of `vrnic exec`. For each rule a program in C has the
+//! mistake, which is found, or its right form, in which nothing is. Stock programs of verbs, from
+//! the packages ibverbs-utils and perftest, are all right. Without libibverbs or the plugin these
+//! tests are left out, unless `VRNIC_EXEC_PROGRAMS=1` demands them.
+//!
+//! This program is also the supervisor: with `supervise PROGRAM…` it runs a program.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde::Deserialize;
+use vrnic_exec::run::{Options, run};
+
+/// The first argument with which this program is a supervisor.
+const SUPERVISE: &str = "supervise";
+/// The environment variable that demands all programs.
+const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
+/// The exit status of a program with a mistake.
+const MISTAKE: i32 = 66;
+/// The folder of the programs in C.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let [first, program, rest @ ..] = &arguments[..]
+        && first == SUPERVISE
+    {
+        let (program, arguments) = (program.clone(), rest.to_vec());
+        return match run(&Options { adapters: 1, program, arguments, ..Options::default() }) {
+            Ok(ended) => ended.exit(),
+            Err(error) => {
+                eprintln!("{error:#}");
+                125.into()
+            }
+        };
+    }
+    let mut trials = rules();
+    trials.extend(stock());
+    trials.extend(options());
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A program with a mistake.
+struct Mistake {
+    program: &'static str,
+    rule: &'static str,
+    /// The function with the call that began it, if there is one.
+    began: &'static str,
+    /// The function with the call that showed it.
+    shown: &'static str,
+    /// The exit status: 66 for a mistake, 0 for a hint.
+    status: i32,
+}
+
+const fn mistake(
+    program: &'static str,
+    rule: &'static str,
+    began: &'static str,
+    shown: &'static str,
+    status: i32,
+) -> Mistake {
+    Mistake { program, rule, began, shown, status }
+}
+
+/// All programs with mistakes. A status of 142 is that of a program that waits for ever.
+const MISTAKES: &[Mistake] = &[
+    mistake("region", "region-in-use", "receive", "deregister", MISTAKE),
+    mistake("changed", "send-buffer-changed", "send_message", "wait_for_one", MISTAKE),
+    mistake("extended", "send-buffer-changed", "write_data", "poll_extended", MISTAKE),
+    mistake("unmapped", "buffer-unmapped", "post_write", "wait_for_one", MISTAKE),
+    mistake("outside", "outside-region", "create", "post_write", MISTAKE),
+    mistake("foreign", "foreign-key", "main", "post_write", MISTAKE),
+    mistake("ended", "deregistered-key", "end", "post_write", MISTAKE),
+    mistake("readonly", "not-writable", "add_region", "post_receive", MISTAKE),
+    mistake("full", "queue-full", "create_pair", "post_write", 0),
+    mistake("unsignaled", "nothing-signaled", "post_write", "post_write", MISTAKE),
+    mistake("small", "cq-too-small", "create", "post_write", MISTAKE),
+    mistake("overrun", "cq-overrun", "create_queue", "take_event", MISTAKE),
+    mistake("inline", "inline-too-large", "create_pair", "post_inline", MISTAKE),
+    mistake("segments", "too-many-segments", "create_pair", "post_segments", MISTAKE),
+    mistake("early", "wrong-state", "create_pair", "post_receive", MISTAKE),
+    mistake("failed", "post-after-failure", "wait_for_failure", "post_write", 0),
+    mistake("inflight", "destroyed-in-flight", "post_write", "finish", 0),
+    mistake("unacknowledged", "event-not-acknowledged", "wait_for_event", "finish", 142),
+    mistake("twice", "acknowledged-twice", "wait_for_event", "acknowledge", 0),
+    mistake("unpolled", "no-poll-after-arming", "arm", "wait_for_event", 0),
+    mistake("closed", "closed-with-objects", "add_region", "close_device", MISTAKE),
+    mistake("left", "not-freed", "add_region", "", 0),
+    mistake("busy", "destroyed-in-use", "add_queue", "destroy", MISTAKE),
+];
+
+/// Programs without a mistake.
+const RIGHT: &[&str] = &["threads", "forks"];
+
+/// A frame in a line of JSON.
+#[derive(Debug, Deserialize)]
+struct Frame {
+    function: Option<String>,
+    line: Option<String>,
+}
+
+/// A place in a line of JSON.
+#[derive(Debug, Deserialize)]
+struct Place {
+    frames: Vec<Frame>,
+}
+
+impl Place {
+    /// Returns whether a function, with a line of its source, is in the stack.
+    fn has(&self, function: &str) -> bool {
+        let is = |frame: &Frame| frame.function.as_deref() == Some(function);
+        function.is_empty() || self.frames.iter().any(|frame| is(frame) && frame.line.is_some())
+    }
+}
+
+/// A line of JSON.
+#[derive(Debug, Deserialize)]
+struct Report {
+    name: String,
+    began: Option<Place>,
+    shown: Place,
+}
+
+/// A run of a program below the checker.
+struct Run {
+    output: Output,
+    reports: Vec<Report>,
+}
+
+impl Run {
+    fn text(&self) -> String {
+        let Output { stdout, stderr, .. } = &self.output;
+        [stdout, stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    }
+
+    fn ended(&self, status: i32) -> Result<String, Failed> {
+        let text = self.text();
+        if self.output.status.code() == Some(status) {
+            return Ok(text);
+        }
+        Err(format!("{} instead of {status}: {text}", self.output.status).into())
+    }
+}
+
+/// Runs a script of the shell, with these options of the checker for all of its programs.
+fn checked(options: &str, script: &str) -> Result<Run, Failed> {
+    let folder = tempfile::tempdir()?;
+    let json = folder.path().join("reports");
+    let options = format!("{options},json={}", json.display());
+    let library = library().ok_or("the checker has not been built")?;
+    let plugin = plugin().ok_or("the plugin has not been built")?;
+    let script = format!("export LD_PRELOAD='{}'; {script}", library.display());
+    let output = Command::new("timeout")
+        .args(["180".into(), std::env::current_exe()?])
+        .args([SUPERVISE, "sh", "-c", &script])
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("VRNIC_PLUGIN", plugin)
+        .env("VRNIC_CHECK", options)
+        .output()?;
+    let lines = std::fs::read_to_string(&json).unwrap_or_default();
+    let reports: Result<_, _> = lines.lines().map(serde_json::from_str).collect();
+    Ok(Run { output, reports: reports? })
+}
+
+/// Builds a program in C. Returns its file.
+fn build(name: &str, folder: &Path) -> Result<PathBuf, Failed> {
+    let program = folder.join(name);
+    let output = Command::new("gcc")
+        .args(["-g", "-O0", "-Wall", "-Wextra", "-Werror", "-idirafter"])
+        .args([env!("VRNIC_CHECK_INCLUDE"), "-o"])
+        .arg(&program)
+        .arg(Path::new(SOURCES).join(name).with_extension("c"))
+        .arg("-l:libibverbs.so.1")
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(program) } else { Err(text.into()) }
+}
+
+/// Returns whether tests with programs of verbs are left out.
+fn is_left_out() -> bool {
+    let is_there = plugin().is_some() && is_installed("ibv_rc_pingpong") && is_installed("gcc");
+    !is_there && std::env::var_os(DEMANDED).is_none()
+}
+
+fn rules() -> Vec<Trial> {
+    let wrong = |mistake: &'static Mistake| {
+        let run = move || {
+            let folder = tempfile::tempdir()?;
+            let program = build(mistake.program, folder.path())?;
+            find(mistake, &checked("hints,fail", &format!("{} wrong", program.display()))?)
+        };
+        let name = format!("{} is found in {}", mistake.rule, mistake.program);
+        Trial::test(name, run).with_ignored_flag(is_left_out())
+    };
+    let right = |name: &'static str| {
+        let run = move || {
+            let folder = tempfile::tempdir()?;
+            let program = build(name, folder.path())?;
+            let run = checked("hints,fail,strict", &format!("{} right", program.display()))?;
+            let text = run.ended(0)?;
+            let is_checked = text.contains(": 0 mistakes, 0 hints in ");
+            if is_checked && run.reports.is_empty() { Ok(()) } else { Err(text.into()) }
+        };
+        let name = format!("nothing is found in the right form of {name}");
+        Trial::test(name, run).with_ignored_flag(is_left_out())
+    };
+    let all = MISTAKES.iter().flat_map(|mistake| [wrong(mistake), right(mistake.program)]);
+    all.chain(RIGHT.iter().map(|name| right(name))).collect()
+}
+
+/// Checks that a mistake was found, at its two places.
+fn find(mistake: &Mistake, run: &Run) -> Result<(), Failed> {
+    let text = run.ended(mistake.status)?;
+    let same = |report: &&Report| {
+        let began = report.began.as_ref();
+        report.name == mistake.rule
+            && began.is_some_and(|began| began.has(mistake.began))
+            && report.shown.has(mistake.shown)
+    };
+    // What follows from the mistake may be found, too.
+    match run.reports.iter().find(same) {
+        Some(_) => Ok(()),
+        None => Err(format!("{} is not in {:?}: {text}", mistake.rule, run.reports).into()),
+    }
+}
+
+/// Stock programs, which are right.
+const PROGRAMS: &[&str] = &[
+    "ibv_rc_pingpong -g 1 -c -n 100",
+    "ibv_rc_pingpong -g 1 -c -e -n 100",
+    "ibv_uc_pingpong -g 1 -n 100",
+    "ibv_ud_pingpong -g 1 -n 100",
+    "ibv_srq_pingpong -g 1 -n 100",
+    "ib_write_bw -x 1 -n 500",
+    "ib_write_bw -x 1 -n 500 -b",
+    "ib_write_bw -x 1 -n 5 -s 8388608",
+    "ib_write_bw -x 1 -n 500 -c UC -s 4096",
+    "ib_read_bw -x 1 -n 500",
+    "ib_send_bw -x 1 -n 500 -b",
+    "ib_send_bw -x 1 -n 500 -c UD -s 2048",
+    "ib_send_bw -x 1 -n 100 --use-srq -q 2",
+    "ib_send_bw -x 1 -n 100 -e",
+    "ib_atomic_bw -x 1 -n 100",
+    "ib_write_lat -x 1 -n 100",
+    "ib_send_lat -x 1 -n 100",
+    "ib_send_lat -x 1 -n 100 -e",
+];
+
+/// The line with which the one mistake of these programs is not printed: as a client, ib_send_bw
+/// leaves the completion queue of its receives.
+const KNOWN: &str = "closed-with-objects library=ib_send_bw\n";
+
+fn stock() -> Vec<Trial> {
+    let is_demanded = std::env::var_os(DEMANDED).is_some();
+    let trial = |program: &&'static str| {
+        let command = *program;
+        let run = move || {
+            let folder = tempfile::tempdir()?;
+            let known = folder.path().join("known");
+            std::fs::write(&known, KNOWN)?;
+            let options = format!("fail,suppressions={}", known.display());
+            let run = checked(&options, &pair(command)?)?;
+            let text = run.ended(0)?;
+            let checked = text.matches(": 0 mistakes in ").count();
+            if checked == 2 && run.reports.is_empty() { Ok(()) } else { Err(text.into()) }
+        };
+        let name = command.split(' ').next().unwrap_or_default();
+        let is_there = is_installed(name) && !is_left_out();
+        Trial::test(format!("nothing is found in {command}"), run)
+            .with_ignored_flag(!is_there && !is_demanded)
+    };
+    PROGRAMS.iter().map(trial).collect()
+}
+
+fn options() -> Vec<Trial> {
+    let trial = |name: &str, run: fn() -> Result<(), Failed>| {
+        Trial::test(name, run).with_ignored_flag(is_left_out())
+    };
+    vec![
+        trial("an unknown option ends before the program starts", || {
+            let library = library().ok_or("the checker has not been built")?;
+            let output = Command::new("echo")
+                .arg("started")
+                .env("LD_PRELOAD", library)
+                .env("VRNIC_CHECK", "quick")
+                .output()?;
+            let run = Run { output, reports: Vec::new() };
+            let text = run.ended(2)?;
+            let is_said = text.contains("unknown option 'quick'") && text.lines().count() == 1;
+            if is_said { Ok(()) } else { Err(text.into()) }
+        }),
+        trial("a report has the line that suppresses it", || {
+            let folder = tempfile::tempdir()?;
+            let program = build("changed", folder.path())?;
+            let script = format!("{} wrong", program.display());
+            let text = checked("fail", &script)?.ended(MISTAKE)?;
+            let line = text.lines().find_map(|line| line.trim().strip_prefix("suppress: "));
+            let file = folder.path().join("suppressions");
+            std::fs::write(&file, line.ok_or("there is no such line")?)?;
+            let options = format!("fail,suppressions={}", file.display());
+            let run = checked(&options, &script)?;
+            let text = run.ended(0)?;
+            let is_counted = text.contains("0 mistakes in 1 request; 1 report suppressed");
+            if is_counted && run.reports.is_empty() { Ok(()) } else { Err(text.into()) }
+        }),
+        trial("a program that fails itself keeps its exit status", || {
+            let folder = tempfile::tempdir()?;
+            let program = build("changed", folder.path())?;
+            // The mistake of the left one does not change the status of the right one.
+            let script = format!("{} wrong; exit 7", program.display());
+            checked("fail", &script)?.ended(7).map(drop)
+        }),
+        trial("without `fail` the exit status is that of the program", || {
+            let folder = tempfile::tempdir()?;
+            let program = build("changed", folder.path())?;
+            let run = checked("", &format!("{} wrong", program.display()))?;
+            run.ended(0)?;
+            if run.reports.len() == 1 { Ok(()) } else { Err(run.text().into()) }
+        }),
+    ]
+}
+
+/// Returns a script that runs a program as a server and as a client, which starts when the server
+/// listens at a TCP port that no other test uses.
+fn pair(program: &str) -> Result<String, Failed> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
+    Ok(format!(
+        "{program} -p {port} & server=$!; until {listens}; do sleep 0.05; done; \
+         {program} -p {port} localhost && wait $server"
+    ))
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+/// Returns the library of the checker, which cargo builds before this program.
+fn library() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let folder = own.parent()?;
+    let places = [folder.to_path_buf(), folder.parent()?.to_path_buf()];
+    let files = places.iter().map(|place| place.join("libvrnic_check.so"));
+    files
+        .filter(|file| file.exists())
+        .max_by_key(|file| file.metadata().and_then(|of| of.modified()).ok())
+}
+
+/// Returns the plugin that has been built.
+fn plugin() -> Option<PathBuf> {
+    let set = std::env::var_os("VRNIC_PLUGIN").map(PathBuf::from);
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let built = ["quick", "release"].map(|profile| target.join(profile).join("libvrnic.so"));
+    set.into_iter().chain(built).find(|path| path.exists())
+}

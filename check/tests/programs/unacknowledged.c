@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ * A completion queue is destroyed whose event was not acknowledged. Then the program waits for ever.
+ */
+#include "two.h"
+
+static void wait_for_event(struct two *two)
+{
+	struct ibv_cq *cq;
+	void *user;
+
+	MUST(!ibv_get_cq_event(two->channel, &cq, &user));
+}
+
+int main(int argc, char **argv)
+{
+	int wrong = argc > 1 && !strcmp(argv[1], "wrong");
+	struct two two;
+
+	/* Ends the program with a signal. */
+	alarm(5);
+	start(&two);
+	MUST(!ibv_req_notify_cq(two.cq, 0));
+	MUST(!post(&two, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, data(&two, 64)));
+	wait_for_event(&two);
+	if (!wrong)
+		ibv_ack_cq_events(two.cq, 1);
+	MUST(wait_for_one(&two) == IBV_WC_SUCCESS);
+	finish(&two);
+	return 0;
+}
