@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`change`] | functions, ports and uplinks of a running daemon |
+//! | [`check`] | a program that runs with the checker of verbs |
 //! | [`client`] | requests to the daemon |
 //! | [`exec`] | a program that runs with adapters of its own |
 //! | [`fault`] | rules for fault injection |
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod check;
 mod client;
 mod columns;
 mod exec;
@@ -114,6 +116,9 @@ enum Command {
     /// Run a program with adapters of its own, without a daemon, a virtual machine or a kernel
     /// module. All its children have them, too
     Exec(exec::Exec),
+    /// Run a program, and name the mistakes that it makes with verbs. All its children are checked,
+    /// too. The devices may be any
+    Check(check::Check),
     /// Write the manual pages and completions of vrnic and vrnicd into a folder
     #[command(hide = true)]
     Manual {
@@ -132,6 +137,9 @@ pub fn main(daemon: fn() -> clap::Command) -> ExitCode {
     }
     if let Command::Exec(exec) = args.command {
         return exec::main(exec);
+    }
+    if let Command::Check(check) = args.command {
+        return check::main(check);
     }
     match run(args, daemon) {
         Ok(()) => ExitCode::SUCCESS,
@@ -155,7 +163,7 @@ fn run(args: Args, daemon: fn() -> clap::Command) -> anyhow::Result<()> {
         Command::Assign(change) => resources::assign(&args.control, change),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),
-        Command::Exec(_) => unreachable!("`main` runs it"),
+        Command::Exec(_) | Command::Check(_) => unreachable!("`main` runs it"),
         Command::Manual { folder } => manual::write(&folder, daemon()),
         Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),
     }
