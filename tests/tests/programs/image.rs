@@ -134,7 +134,8 @@ fn prebuilt(root: &Path) -> Result<()> {
         page.split("```\n").filter(|block| block.starts_with("scripts/lab --prebuilt"));
     let block = blocks.next().context("docs/ci.md has no such command")?;
     let block = block.replace("scripts/lab", "clone/scripts/lab").replace("build/image", "image");
-    command.arg(block.replace("ib_write_bw", "ib_write_bw -F -n 100"));
+    let block = block.replace("--peer ib_write_bw", "--peer 'ib_write_bw -F -n 100'");
+    command.arg(block.replace("'ib_write_bw $", "'ib_write_bw -F -n 100 $"));
     let ran = run(command.current_dir(folder))?;
     let text = said(&ran);
     ensure!(ran.status.success() && text.contains("BW average"), "{text}");
