@@ -31,16 +31,16 @@ pub enum Step {
     Doorbell,
     /// A turn of the QP begins.
     Turn {
-        /// The worker.
+        /// The worker that runs the turn.
         worker: usize,
     },
     /// A work request was read from its queue.
     Fetch {
-        /// Its index.
+        /// The index of the work request.
         index: u32,
-        /// Its ID.
+        /// The number that the program has given to the work request.
         wr_id: u64,
-        /// Its operation.
+        /// The operation of the work request.
         opcode: sq::Opcode,
         /// Bytes of its message.
         bytes: u64,
@@ -51,7 +51,7 @@ pub enum Step {
         index: u32,
         /// The first byte.
         from: u64,
-        /// The byte behind the last one.
+        /// The byte after the last one.
         to: u64,
         /// True if that was the last part, so the peer has acknowledged the message.
         last: bool,
@@ -60,29 +60,29 @@ pub enum Step {
     Packet {
         /// True if it leaves.
         leaves: bool,
-        /// Its opcode; none if it cannot be parsed.
+        /// The opcode of the packet; none if it cannot be parsed.
         opcode: Option<Opcode>,
         /// The sequence number of a packet of RoCE.
         psn: Option<u32>,
-        /// Its length in bytes, with all headers.
+        /// The length of the packet in bytes, with all headers.
         bytes: usize,
     },
     /// An entry is written to a completion queue.
     Completion {
         /// The index of the work request.
         index: u32,
-        /// Its ID.
+        /// The number that the program has given to the work request.
         wr_id: u64,
-        /// Its operation.
+        /// The operation that has completed.
         opcode: cq::Opcode,
-        /// Its status.
+        /// The status of the completion.
         status: cq::Status,
         /// The completion queue.
         cqn: Cqn,
     },
     /// An event of the QP or of its completion queues is reported.
     Event {
-        /// Its kind.
+        /// The kind of the event.
         kind: eq::Kind,
         /// The number of the object.
         id: u32,
@@ -128,7 +128,7 @@ pub struct Record {
     pub at: Nanos,
     /// The QP. None for events of completion queues, and for interrupts.
     pub qpn: Option<Qpn>,
-    /// The step.
+    /// What was done.
     pub step: Step,
 }
 
@@ -179,7 +179,7 @@ impl Traced {
 pub(crate) enum Noted<'a> {
     /// A frame.
     Frame {
-        /// Its bytes.
+        /// The bytes of the frame.
         bytes: &'a [u8],
         /// True if it leaves.
         leaves: bool,
@@ -198,7 +198,7 @@ pub(crate) enum Noted<'a> {
 pub(crate) struct Trace {
     rules: Arc<Rules>,
     concern: Arc<Concern>,
-    /// Its lock is taken before that of the rules.
+    /// The trace in progress, if there is one. This lock is taken before that of the rules.
     tracing: Mutex<Option<Tracing>>,
 }
 
