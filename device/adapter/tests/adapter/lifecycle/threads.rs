@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use vrnic_abi::admin::{AllocMw, MwType, Opcode as Admin, command};
+use vrnic_abi::admin::{AllocMw, Inspected, MwType, Opcode as Admin, QpRecord, command};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{Access, State, Type};
 use vrnic_abi::sq::Opcode;
@@ -19,6 +19,7 @@ use vrnic_testdriver::srq::LOG_SHARED;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest, SharedQueue};
+use crate::control::inspect;
 use crate::host::TestHost;
 use crate::memory::keys::bind;
 use crate::world::{World, by_packets};
@@ -366,4 +367,32 @@ fn wait_for_reset(guest: &Guest) {
         assert!(start.elapsed() < TIMEOUT, "the reset never ends");
         std::thread::yield_now();
     }
+}
+
+/// A message that is being received keeps the index of its receive queue to itself.
+#[test]
+fn a_queue_in_use_shows_no_more_requests_than_it_has() {
+    const LEN: u32 = 4 << 20;
+    let world = World::default();
+    let (ga, gb) = (world.guest(1), world.guest(2));
+    let (mut a, mut b) =
+        (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
+    Endpoint::connect_pair(&a, &b);
+    let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
+    with_workers(&world.clock, adapters, 10_000, || {
+        for round in 0..200u32 {
+            // Later rounds have an index that is larger than the queue.
+            b.post_recv(0, &[b.sge(0, LEN)]);
+            let len = if round < 100 { 8 } else { LEN };
+            a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, len)]));
+            wait("a completion", || {
+                for qp in inspect::all::<QpRecord>(&gb, Inspected::Qp) {
+                    let used = qp.rq.posted.get().wrapping_sub(qp.rq.next.get());
+                    assert!(used <= qp.rq.size.get(), "{:?} in round {round}", qp.rq);
+                }
+                a.send_cq.poll()
+            });
+            wait("a receive", || b.recv_cq.poll());
+        }
+    });
 }
