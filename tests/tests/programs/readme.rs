@@ -77,8 +77,8 @@ const RUN: [&str; 12] = [
 ];
 
 /// The beginnings of blocks that no case runs: jobs need a forge; the suite `image` runs the image
-/// without podman, and the command that takes an image without a container; the suite `layouts` loads plugins; and these tests cannot expect libvirt and
-/// virtme-ng on a machine.
+/// without podman, and the command that takes an image without a container; the suite `layouts`
+/// loads plugins; and these tests cannot expect libvirt and virtme-ng on a machine.
 const NOT_RUN: [&str; 10] = [
     "jobs:",
     "yaml\njobs:",
