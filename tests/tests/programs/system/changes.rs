@@ -18,7 +18,7 @@ pub(crate) fn upgrade(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     let guest = &pair.a;
     need(guest, "vrnicd")?;
-    let run = |script: &str| guest.check(script, SHORT_TIMEOUT);
+    let run = |script: &str| guest.check(script, LONG_TIMEOUT);
     run("systemctl restart vrnicd")?;
     let pid = run("systemctl show -P MainPID vrnicd")?;
     let server = pair.b.agent().start("exec rping -s -P")?;

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_tests::commands::{SHORT_TIMEOUT, settles};
+use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, settles};
 
 use super::packages::{apt, need};
 
@@ -28,7 +28,8 @@ fn table(name: &str, number: u8, folder: &str) -> String {
 pub(crate) fn service(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
-    let run = |script: &str| guest.check(script, SHORT_TIMEOUT);
+    // The service may take 70 s to stop (`TimeoutStopSec`).
+    let run = |script: &str| guest.check(script, LONG_TIMEOUT);
     run("! systemctl is-active vrnicd && systemctl enable --now vrnicd")?;
     confined(guest, "vrnicd")?;
 
@@ -83,7 +84,7 @@ fn shows(guest: &Guest, options: &str, name: &str) -> Result<()> {
 pub(crate) fn watchdog(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     need(guest, "vrnicd")?;
-    let run = |script: &str| guest.check(script, SHORT_TIMEOUT);
+    let run = |script: &str| guest.check(script, LONG_TIMEOUT);
     let short = "/run/systemd/system/vrnicd.service.d";
     run(&format!("mkdir -p {short}; printf '[Service]\nWatchdogSec=15\n' >{short}/short.conf"))?;
     run("systemctl daemon-reload; systemctl restart vrnicd; systemctl reset-failed")?;
