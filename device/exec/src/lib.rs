@@ -16,6 +16,7 @@
 //! | [`adapter`] | an adapter model, and what a kernel driver does for it |
 //! | [`descriptors`] | the descriptors of the supervisor |
 //! | [`memory`] | the memory that the adapter reaches |
+//! | [`signals`] | the signals that the supervisor's threads block |
 //!
 //! Everything that a program passes is hostile: it is copied once and then checked. The threat
 //! model is in docs/exec.md.
@@ -29,6 +30,7 @@ pub mod descriptors;
 pub mod environment;
 pub mod memory;
 pub mod run;
+pub mod signals;
 pub mod supervisor;
 pub mod trap;
 pub mod uverbs;

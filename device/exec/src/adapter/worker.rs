@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::SigSet;
 use rustix::thread::set_current_timer_slack;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::HEARTBEAT_PERIOD_MS;
@@ -19,6 +18,7 @@ use vrnic_packet::Nanos;
 use super::driver::Driver;
 use super::pause::{Idle, NAP, Pause};
 use super::waker::Waker;
+use crate::signals::mask_signals;
 
 /// The time between two looks at rules for faults.
 const RULES_PERIOD: Duration = Duration::from_millis(1);
@@ -78,8 +78,7 @@ impl Drop for Worker {
 }
 
 fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, rules: &Rules, ends: &AtomicBool) {
-    // The main thread handles signals.
-    let _masked = SigSet::all().thread_block();
+    mask_signals();
     let _exact = set_current_timer_slack(NonZeroU64::new(1));
     let mut beaten = Instant::now();
     let (mut pause, mut ruled) = (Pause::new(beaten), beaten);

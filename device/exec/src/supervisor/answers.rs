@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_adapter::host::GuestMemory;
@@ -14,6 +13,7 @@ use super::caller::Caller;
 use super::opened::Files;
 use crate::memory::space::Space;
 use crate::memory::spaces::Spaces;
+use crate::signals::mask_signals;
 use crate::trap::call::{Answer, Call};
 use crate::trap::files::{self, Subject, Wish};
 use crate::trap::listener::{Id, Listener};
@@ -42,9 +42,9 @@ pub struct Answers {
 impl Answers {
     /// Answers system calls until there is no process left that could make one.
     pub fn run(mut self) {
-        // The main thread handles signals. One that interrupts the gift of a descriptor would let
-        // the system call return without it.
-        let _masked = SigSet::all().thread_block();
+        // A signal that interrupts the gift of a descriptor would let the system call return
+        // without it.
+        mask_signals();
         loop {
             let mut ready = [
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
