@@ -414,8 +414,8 @@ impl Drop for OpenFile {
         }
         // What the adapter has refused to destroy may use its memory for ever. So the memory stays,
         // and its numbers are no other one's.
-        std::mem::forget(std::mem::take(&mut self.rings));
-        std::mem::forget(std::mem::take(&mut self.regions));
+        self.rings.drain().for_each(|(_, rings)| std::mem::forget(rings));
+        self.regions.drain().for_each(|(_, memory)| std::mem::forget(memory));
         self.destroy_context();
         for events in &self.events {
             self.device.routes().remove_device(events);

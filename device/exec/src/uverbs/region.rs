@@ -51,6 +51,8 @@ const ON_DEMAND: u32 = 1 << 6;
 /// Advices (`enum ib_uverbs_advise_mr_advice`): to write, and the highest one.
 const PREFETCH_WRITE: u64 = 1;
 const PREFETCH_NO_FAULT: u64 = 2;
+/// Maximum number of parts of an advice. The thread that answers all programs looks at each.
+const MAX_PARTS: usize = 128;
 /// `IB_UVERBS_ADVISE_MR_FLAG_FLUSH`: the program waits.
 const FLUSH: u64 = 1;
 
@@ -193,7 +195,7 @@ pub fn advise(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let pdn = file.objects.pd(pd)?;
     let (advice, flags): (u64, u64) = (request.value(mr::ADVICE), request.value(mr::FLAGS));
     let (parts, rest) = request.bytes(mr::PARTS).as_chunks::<PART_LEN>();
-    if flags & !FLUSH != 0 || parts.is_empty() || !rest.is_empty() {
+    if flags & !FLUSH != 0 || parts.is_empty() || !rest.is_empty() || parts.len() > MAX_PARTS {
         return Err(Errno::INVAL);
     }
     if advice > PREFETCH_NO_FAULT {
@@ -204,6 +206,9 @@ pub fn advise(file: &OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         let region = file.objects.region_of_key(lkey).ok_or(Errno::INVAL)?;
         if region.kind != RegionKind::OnDemand || region.pdn != pdn {
             return Err(Errno::INVAL);
+        }
+        if advice == PREFETCH_WRITE && !region.access.intersects(WRITING) {
+            return Err(Errno::PERM);
         }
         let base = if region.access.contains(Access::ZERO_BASED) { 0 } else { region.iova };
         let at = addr.checked_sub(base).filter(|at| *at <= region.length).ok_or(Errno::FAULT)?;
