@@ -1,7 +1,9 @@
 //! The command itself: it creates the adapters, starts the program, and waits for it.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -141,6 +143,21 @@ fn below(options: &Options) -> anyhow::Error {
     anyhow::Error::new(NotExecuted(error)).context(what)
 }
 
+/// Creates a folder for sockets, if it does not exist, and returns its absolute path. Nobody else
+/// may put other sockets in the place of those in it.
+fn own_folder(folder: &Path) -> anyhow::Result<PathBuf> {
+    let folder = std::path::absolute(folder)?;
+    let what = || format!("the folder {} cannot be used", folder.display());
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder).with_context(what)?;
+    let metadata = folder.metadata().with_context(what)?;
+    ensure!(
+        metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0,
+        "the folder {} for sockets must belong to the user, and no other user may write to it",
+        folder.display()
+    );
+    Ok(folder)
+}
+
 /// Opens the sockets for clients in a folder. Without one, they are with the files of the adapters,
 /// and the program runs without them if that fails.
 fn open_sockets(
@@ -150,9 +167,8 @@ fn open_sockets(
     traffic: &Arc<Traffic>,
 ) -> anyhow::Result<Option<Sockets>> {
     if let Some(folder) = folder {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("the folder {} cannot be created", folder.display()))?;
-        return Sockets::open(folder, drivers, traffic).map(Some);
+        let folder = own_folder(folder)?;
+        return Sockets::open(&folder, drivers, traffic).map(Some);
     }
     let folder = tree.place("/run");
     let opened = std::fs::create_dir(&folder)
