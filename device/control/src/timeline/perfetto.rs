@@ -2,7 +2,7 @@
 //! track of its steps, one of its packets, and a bar for each work request from its fetch to its
 //! completion.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Write;
 
 use anyhow::Context;
@@ -18,8 +18,18 @@ const REQUESTS: u64 = 3;
 const TRACKS: [(u64, &str); 3] =
     [(STEPS, "steps"), (PACKETS, "packets"), (REQUESTS, "work requests")];
 
-/// A work request: the number of its function, its queue pair and its index.
-type Open = (u64, Option<u32>, u32);
+/// Maximum number of requests of a queue pair that are shown as open.
+const MAX_OPEN: usize = 1 << 16;
+
+/// A work request that was read, and has no completion yet.
+#[derive(Debug)]
+struct Open {
+    index: u32,
+    /// When it was read.
+    from: u64,
+    /// What it is.
+    args: Value,
+}
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -28,8 +38,8 @@ pub struct Perfetto<W> {
     empty: bool,
     /// The functions and queue pairs whose tracks have names.
     named: HashSet<(u64, Option<u32>)>,
-    /// The times at which requests without a completion were read, and their descriptions.
-    open: HashMap<Open, (u64, Value)>,
+    /// The requests of each function and queue pair that have no completion yet, the oldest first.
+    open: HashMap<(u64, Option<u32>), VecDeque<Open>>,
 }
 
 impl<W: Write> Perfetto<W> {
@@ -66,6 +76,15 @@ impl<W: Write> Perfetto<W> {
         Ok(())
     }
 
+    /// Takes the requests that a completion is for: that with this index, and the earlier ones,
+    /// which are unsignaled.
+    fn completed(&mut self, pid: u64, qp: Option<u32>, index: u32) -> Vec<Open> {
+        let Some(open) = self.open.get_mut(&(pid, qp)) else { return Vec::new() };
+        let later = open.iter().position(|open| is_after(open.index, index));
+        let count = later.unwrap_or(open.len());
+        open.drain(..count).collect()
+    }
+
     /// Writes a step of the function with the number `pid`, and its name if there is one.
     ///
     /// # Errors
@@ -86,12 +105,18 @@ impl<W: Write> Perfetto<W> {
         match &record.step {
             TraceStep::Fetch { index, .. } => {
                 // A request that waits is read again.
-                let new = (record.ns, Value::Object(values.clone()));
-                self.open.entry((pid, qp, *index)).or_insert(new);
+                let open = self.open.entry((pid, qp)).or_default();
+                if open.back().is_none_or(|last| is_after(*index, last.index)) {
+                    if open.len() == MAX_OPEN {
+                        open.pop_front();
+                    }
+                    let args = Value::Object(values.clone());
+                    open.push_back(Open { index: *index, from: record.ns, args });
+                }
             }
             // Receives have indices of their own.
             TraceStep::Completion { index, opcode, .. } if !opcode.starts_with("recv") => {
-                if let Some((from, args)) = self.open.remove(&(pid, qp, *index)) {
+                for Open { from, args, .. } in self.completed(pid, qp, *index) {
                     let took = micros(record.ns.saturating_sub(from));
                     let name = args["opcode"].clone();
                     self.write(&json!({
@@ -118,6 +143,11 @@ impl<W: Write> Perfetto<W> {
     }
 }
 
+/// Returns whether an index, which counts modulo 2³², comes after another.
+fn is_after(index: u32, other: u32) -> bool {
+    (1..=u32::MAX / 2).contains(&index.wrapping_sub(other))
+}
+
 /// Returns the number of a track of a queue pair.
 fn tid(qp: Option<u32>, track: u64) -> u64 {
     u64::from(qp.unwrap_or(0)) * (TRACKS.len() as u64 + 1) + track
@@ -127,4 +157,31 @@ fn tid(qp: Option<u32>, track: u64) -> u64 {
 fn micros(ns: u64) -> f64 {
     // CAST: the clock counts from the start of the process, so nothing is lost for 100 days.
     ns as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A completion ends the bars of the unsignaled requests before it, too, so none stay in
+    /// memory.
+    #[test]
+    fn requests_without_completions_end_with_the_next_one() {
+        let mut out = Vec::new();
+        let mut file = Perfetto::new(&mut out).expect("written");
+        let step = |step| TraceRecord { ns: 5, qp: Some(7), step };
+        for index in [u32::MAX, 0, 1, 1, 2] {
+            let opcode = "write".to_owned();
+            let fetch = TraceStep::Fetch { index, wr_id: 0, opcode, bytes: 8 };
+            file.add(1, None, &step(fetch)).expect("written");
+        }
+        let (opcode, status) = ("write".to_owned(), "success".to_owned());
+        let completion = TraceStep::Completion { index: 1, wr_id: 0, opcode, status, cq: 3 };
+        file.add(1, None, &step(completion)).expect("written");
+        let left: Vec<_> = file.open.values().flatten().map(|open| open.index).collect();
+        assert_eq!(left, [2]);
+        file.end().expect("written");
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text.matches("\"ph\":\"X\"").count(), 3, "{text}");
+    }
 }
