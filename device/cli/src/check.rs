@@ -99,14 +99,8 @@ impl Check {
     }
 }
 
-/// Returns the library.
-fn find() -> anyhow::Result<PathBuf> {
-    if let Some(path) = std::env::var_os(LIBRARY).map(PathBuf::from) {
-        return path
-            .canonicalize()
-            .with_context(|| format!("{LIBRARY}={}: there is no such file", path.display()));
-    }
-    // A build has it next to this program.
+/// Returns the library that a build has made next to this program.
+fn beside() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().and_then(|path| path.canonicalize())?;
     let path = own.with_file_name("libvrnic_check.so");
     if !path.exists() {
@@ -116,6 +110,17 @@ fn find() -> anyhow::Result<PathBuf> {
             path.display()
         );
     }
+    Ok(path)
+}
+
+/// Returns the library.
+fn find() -> anyhow::Result<PathBuf> {
+    let path = match std::env::var_os(LIBRARY).map(PathBuf::from) {
+        Some(path) => path
+            .canonicalize()
+            .with_context(|| format!("{LIBRARY}={}: there is no such file", path.display()))?,
+        None => beside()?,
+    };
     // The loader takes a space or a colon for the end of a name.
     let name = path.to_string_lossy();
     ensure!(
