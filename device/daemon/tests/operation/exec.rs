@@ -2,6 +2,7 @@
 //!
 //! Shows: views
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ impl Running {
         let child = command.args(["--", "sleep", "1000"]).spawn().expect("vrnic runs");
         let this = Self { folder, child };
         let start = Instant::now();
-        while !this.folder.path().join("control.sock").exists() {
+        // The socket file exists before it takes clients.
+        while UnixStream::connect(this.folder.path().join("control.sock")).is_err() {
             assert!(start.elapsed() < Duration::from_secs(60), "there is no socket");
             std::thread::sleep(Duration::from_millis(10));
         }
