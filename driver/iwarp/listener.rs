@@ -135,6 +135,8 @@ impl Listener {
         };
         if let Some(displaced) = displaced {
             displaced.abandon();
+            // Its request may have arrived meanwhile, and wait.
+            self.clone().leave(&displaced);
         }
         let served = endpoint.serve(accepted, self.clone());
         served.inspect_err(|_| self.clone().leave(&endpoint))?;
