@@ -66,7 +66,8 @@ int vrnic_cq_state(struct ib_cq *cq);
 /*
  * Gives a kernel client's completion queue room for at least this many completions, more or fewer than before.
  * None is lost: completions may come and be taken meanwhile, and those that a full holding queue keeps waiting
- * follow. -EINVAL for more than the adapter has, and for fewer than wait to be taken.
+ * follow. -EINVAL for more than the adapter has, and for fewer than wait to be taken. Calls for one queue must not
+ * overlap. It may sleep.
  */
 int vrnic_cq_resize(struct ib_cq *cq, u32 entries);
 
@@ -227,6 +228,7 @@ int vrnic_connection_query(struct ib_qp *qp, struct vrnic_connection *connection
  * Calls changed(context) at once, and whenever the status or the events have changed; NULL: not any more, and
  * it does not run when this returns. It may sleep, and may use the other functions, but not destroy the queue
  * pair. It ends with the queue pair: it does not run when ib_destroy_qp() has returned.
+ * vrnic_rdma_start() takes it along to the queue pair that gets the connection, with which it ends then.
  */
 int vrnic_connection_watch(struct ib_qp *qp, void (*changed)(void *context), void *context);
 /*
@@ -313,7 +315,8 @@ struct vrnic_reservation {
 	struct ib_qp_cap cap;
 	/*
 	 * Called in a work item when it is decided, with 0 or a negative errno; the reservation may be freed then.
-	 * Until then it and the stream's queue pair must stay.
+	 * Until then it and the stream's queue pair must stay, and vrnic_reserve() must not be called for it again. A
+	 * module that ends waits for the work item (flush_work()), not only for this call.
 	 */
 	void (*done)(struct vrnic_reservation *reservation, int err);
 
@@ -325,8 +328,9 @@ struct vrnic_reservation {
 	bool new_cq;
 	struct ib_qp *qp;
 	struct ib_cq *cq;
-	/* The driver's. */
+	/* The driver's: the work item, and the entries of a shared completion queue that it may need. */
 	struct work_struct work;
+	u32 entries;
 };
 
 /* Reserves what a connection needs, without waiting. If it fails, nothing has been made. Can be called in any context. */
@@ -334,7 +338,8 @@ void vrnic_reserve(struct vrnic_reservation *reservation);
 
 /*
  * Destroys the queue pair of a reservation, and what was made for it. Returns 0 or a negative errno, after which it is
- * all there still.
+ * all there still. The queue pair has no requests outstanding (ib_drain_qp()), and those of a shared completion queue
+ * have been taken.
  */
 int vrnic_release(struct vrnic_reservation *reservation);
 

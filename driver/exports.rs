@@ -108,8 +108,8 @@ unsafe extern "C" fn vrnic_cq_resize(cq: *mut bindings::ib_cq, entries: u32) -> 
         let granted = c_int::try_from(unsafe { lend::cq::<Verbs, u32>(cq, resize) }?)?;
         // SAFETY: the queue is live; only the field's address is made.
         let field = unsafe { &raw mut (*cq).cqe };
-        // SAFETY: the field is part of a live queue. Its value is only shown to people, and other
-        // resizes may write it meanwhile.
+        // SAFETY: the field is part of a live queue, and `direct.h` demands that calls for one
+        // queue do not overlap. The core only reads it.
         unsafe { field.write_volatile(granted) };
         Ok(0)
     })

@@ -76,6 +76,7 @@ static int vrnic_grow(struct vrnic_shared_cq *shared, u32 entries, u32 most)
 static int vrnic_reserve_shared(struct vrnic_reservation *r, u32 most)
 {
 	struct vrnic_shared_cq *shared = r->shared;
+	const struct ib_qp_cap asked = r->cap;
 	int err = -ENOSPC;
 
 	mutex_lock(&shared->lock);
@@ -85,10 +86,14 @@ static int vrnic_reserve_shared(struct vrnic_reservation *r, u32 most)
 	if (!err && vrnic_grow(shared, vrnic_entries(&r->cap), most)) {
 		ib_destroy_qp(r->qp);
 		r->qp = NULL;
+		r->cq = NULL;
+		r->cap = asked;
 		err = -ENOSPC;
 	}
-	if (!err)
+	if (!err) {
 		shared->qps++;
+		r->entries = vrnic_entries(&r->cap);
+	}
 	mutex_unlock(&shared->lock);
 	return err;
 }
@@ -109,6 +114,17 @@ static int vrnic_reserve_alone(struct vrnic_reservation *r, u32 most)
 	if (IS_ERR(cq))
 		return vrnic_refuse(r, VRNIC_RESERVE_NO_QP, 0, PTR_ERR(cq));
 	err = vrnic_reserve_qp(r, cq);
+	entries = vrnic_entries(&r->cap);
+	/* The actual queues may be longer than those that were asked for. */
+	if (!err && entries > cq->cqe) {
+		err = entries > most ? -EINVAL : vrnic_cq_resize(cq, entries);
+		if (err) {
+			ib_destroy_qp(r->qp);
+			r->qp = NULL;
+			r->cq = NULL;
+			vrnic_refuse(r, VRNIC_RESERVE_CQ_TOO_LARGE, most, err);
+		}
+	}
 	if (err)
 		ib_free_cq(cq);
 	r->new_cq = !err;
@@ -125,6 +141,8 @@ static int vrnic_reserve_all(struct vrnic_reservation *r)
 		return vrnic_refuse(r, VRNIC_RESERVE_NO_RNIC, 0, -EOPNOTSUPP);
 	if (err || now.status != VRNIC_CONNECTION_RTS)
 		return vrnic_refuse(r, VRNIC_RESERVE_NO_CONNECTION, 0, -ENOTCONN);
+	if ((r->pd && r->pd->device != r->stream->device) || (r->shared && r->shared->cq->device != r->stream->device))
+		return vrnic_refuse(r, VRNIC_RESERVE_NO_QP, 0, -EINVAL);
 	if (r->ird > attrs->max_qp_rd_atom)
 		return vrnic_refuse(r, VRNIC_RESERVE_IRD_TOO_LARGE, attrs->max_qp_rd_atom, -EINVAL);
 	if (r->ord > attrs->max_qp_init_rd_atom)
@@ -182,7 +200,7 @@ int vrnic_release(struct vrnic_reservation *r)
 	} else {
 		mutex_lock(&r->shared->lock);
 		r->shared->qps--;
-		r->shared->entries -= vrnic_entries(&r->cap);
+		r->shared->entries -= r->entries;
 		mutex_unlock(&r->shared->lock);
 	}
 	r->cq = NULL;

@@ -185,7 +185,7 @@ pub(crate) fn resize(ctx: &Ctx<'_>, cq: &rdma::queues::cq::Cq<Verbs>, entries: u
     let shape = ring.shape();
     let params = ResizeCq::new(cq.cqn, shape.log_size, table.pages());
     let switch = || Ok(ctx.execute::<command::ResizeCq>(&params)?.first.get());
-    if !queue.move_to(ring, switch)? {
+    if !queue.move_to(ctx, ring, switch)? {
         cq.link().report_error();
         return Err(EIO);
     }

@@ -76,9 +76,15 @@ impl KernelCq {
     ///
     /// # Errors
     ///
-    /// Returns the errors of `switch`, after which nothing has changed. Returns false if the index
-    /// cannot be right, after which the queue gets no more completions.
-    pub(super) fn move_to(&self, ring: Ring, switch: impl FnOnce() -> Result<u32>) -> Result<bool> {
+    /// Returns the errors of `switch`, after which nothing has changed, and `EIO` if the adapter
+    /// has died. Returns false if the index cannot be right, after which the queue gets no more
+    /// completions.
+    pub(super) fn move_to(
+        &self,
+        ctx: &Ctx<'_>,
+        ring: Ring,
+        switch: impl FnOnce() -> Result<u32>,
+    ) -> Result<bool> {
         let _moving = self.moving.lock();
         let before = self.state.lock().consumer.index.wrapping_sub(1);
         // No entry of the first lap has this stamp.
@@ -86,6 +92,10 @@ impl KernelCq {
         (0..ring.size()).try_for_each(|place| ring.set_word(place, STAMP_OFFSET, stamp))?;
         let first = switch()?;
         let mut state = self.state.lock();
+        // The requests may have been flushed already, whose completions the new ring has, too.
+        if ctx.adapter.is_quiet() {
+            return Err(EIO);
+        }
         let State { ring: old, consumer, .. } = &mut *state;
         let moved = consumer.move_to(old, &ring, first)?;
         let old = core::mem::replace(old, ring);
@@ -104,6 +114,8 @@ impl KernelCq {
     pub(super) fn add(&self, qpn: Qpn, feeder: Feeder) -> Result {
         let qpn = qpn.get();
         let node = RBTreeNode::new(qpn, feeder, GFP_KERNEL)?;
+        // Completions in a ring that is about to be used are found only after that.
+        let _moving = self.moving.lock();
         let mut state = self.state.lock();
         // The earlier one may have left completions.
         state.forget(qpn)?;
@@ -116,6 +128,7 @@ impl KernelCq {
 
     /// Drops the completions of a queue pair that was reset; the adapter writes no more of them.
     pub(super) fn purge(&self, qpn: Qpn) -> Result {
+        let _moving = self.moving.lock();
         self.state.lock().forget(qpn.get())
     }
 
