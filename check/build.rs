@@ -12,7 +12,8 @@ const TYPES: &str = "ibv_(context|pd|mr|cq|cq_ex|qp|qp_ex|srq|comp_channel|async
                      send_wr|recv_wr|qp_attr|qp_init_attr|qp_init_attr_ex|qp_open_attr|\
                      cq_init_attr_ex|srq_init_attr|srq_init_attr_ex|parent_domain_init_attr|\
                      poll_cq_attr|data_buf|mw_bind_info|dm|ah|ah_attr|wr_opcode|wc_opcode|\
-                     wc_status|create_cq_wc_flags|send_flags|access_flags|qp_state|qp_type|qp_attr_mask|event_type|\
+                     wc_status|create_cq_wc_flags|create_cq_attr_flags|cq_init_attr_mask|\
+                     send_flags|access_flags|qp_state|qp_type|qp_attr_mask|event_type|\
                      rereg_mr_flags|transport_type|qp_init_attr_mask|srq_init_attr_mask)|\
                      verbs_context";
 

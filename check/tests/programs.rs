@@ -93,7 +93,7 @@ const MISTAKES: &[Mistake] = &[
 ];
 
 /// Programs without a mistake.
-const RIGHT: &[&str] = &["threads", "forks"];
+const RIGHT: &[&str] = &["threads", "forks", "fenced", "shared", "ignored"];
 
 /// A frame in a line of JSON.
 #[derive(Debug, Deserialize)]
@@ -234,6 +234,7 @@ const PROGRAMS: &[&str] = &[
     "ibv_uc_pingpong -g 1 -n 100",
     "ibv_ud_pingpong -g 1 -n 100",
     "ibv_srq_pingpong -g 1 -n 100",
+    "ibv_xsrq_pingpong -g 1 -n 100",
     "ib_write_bw -x 1 -n 500",
     "ib_write_bw -x 1 -n 500 -b",
     "ib_write_bw -x 1 -n 5 -s 8388608",

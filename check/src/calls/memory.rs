@@ -39,6 +39,13 @@ impl Wanted {
         let backing = Backing::Memory(address as u64);
         Self { start: address as u64, length, access, backing }
     }
+
+    /// Memory with addresses of the program's choice, which a region from zero on does not have.
+    fn chosen(address: *mut c_void, length: usize, iova: u64, access: u32) -> Self {
+        let wanted = Self::memory(address, length, access);
+        let is_from_zero = access & IBV_ACCESS_ZERO_BASED != 0;
+        Self { start: if is_from_zero { wanted.start } else { iova }, ..wanted }
+    }
 }
 
 /// Notes a region.
@@ -83,10 +90,7 @@ interpose! {
     fn ibv_reg_mr_iova(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64,
         access: c_int) -> *mut ibv_mr, or ptr::null_mut(); |real| {
         let mr = real();
-        let wanted = Wanted {
-            start: iova,
-            ..Wanted::memory(address, length, access.cast_unsigned())
-        };
+        let wanted = Wanted::chosen(address, length, iova, access.cast_unsigned());
         watch(|tables| registered(tables, mr, &wanted, here("ibv_reg_mr_iova")));
         mr
     }
@@ -95,7 +99,7 @@ interpose! {
     fn ibv_reg_mr_iova2(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64,
         access: c_uint) -> *mut ibv_mr, or ptr::null_mut(); |real| {
         let mr = real();
-        let wanted = Wanted { start: iova, ..Wanted::memory(address, length, access) };
+        let wanted = Wanted::chosen(address, length, iova, access);
         watch(|tables| registered(tables, mr, &wanted, here("ibv_reg_mr")));
         mr
     }
@@ -160,8 +164,10 @@ interpose! {
             if error == 0 && let Some(found) = found {
                 ends::ended_in_use(&old, &found, place);
             }
-            let wanted = Wanted::memory(address, length, access.cast_unsigned());
             let changed = if error == 0 { flags.cast_unsigned() } else { 0 };
+            let has_access = changed & IBV_REREG_MR_CHANGE_ACCESS != 0;
+            let access = if has_access { access.cast_unsigned() } else { old.access };
+            let wanted = Wanted::memory(address, length, access);
             changed_region(tables, mr, &old, &wanted, changed, place);
         });
         error
@@ -180,8 +186,8 @@ fn changed_region(
     let has = |flag: u32| changed & flag != 0;
     // SAFETY: the region exists, because the call has succeeded or has left it as it was.
     let (pd, key) = unsafe { ((*mr).pd as usize, (*mr).lkey) };
-    let access = if has(IBV_REREG_MR_CHANGE_ACCESS) { wanted.access } else { old.access };
-    let moved = has(IBV_REREG_MR_CHANGE_TRANSLATION);
+    let is_from_zero = wanted.access & IBV_ACCESS_ZERO_BASED != 0;
+    let moved = has(IBV_REREG_MR_CHANGE_TRANSLATION) || (changed != 0 && is_from_zero);
     add(
         tables,
         mr,
@@ -191,7 +197,7 @@ fn changed_region(
             key,
             start: if moved { wanted.start } else { old.start },
             length: if moved { wanted.length as u64 } else { old.length },
-            access,
+            access: wanted.access,
             backing: if moved { wanted.backing } else { old.backing },
             made: if changed == 0 { old.made } else { place },
             users: AtomicU32::new(0),
@@ -247,4 +253,19 @@ pub(super) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     let wanted = Wanted { start: 0, length: usize::MAX, access, backing };
     watch(|tables| registered(tables, mr, &wanted, here("ibv_alloc_null_mr")));
     mr
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_from_zero_on_does_not_begin_at_a_chosen_address() {
+        let address = ptr::without_provenance_mut(0x1000);
+        let wanted = Wanted::chosen(address, 64, 0x9000, IBV_ACCESS_ZERO_BASED);
+        assert_eq!((wanted.start, wanted.length), (0, usize::MAX));
+        let wanted = Wanted::chosen(address, 64, 0x9000, 0);
+        assert_eq!((wanted.start, wanted.length), (0x9000, 64));
+        assert_eq!(wanted.backing, Backing::Memory(0x1000));
+    }
 }

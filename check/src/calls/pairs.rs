@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::calls::pointers::originals;
 use crate::calls::real::interpose;
@@ -32,6 +33,14 @@ fn created(tables: &Tables, qp: *mut ibv_qp, wanted: &Wanted, place: Place) {
     let context = found.context as usize;
     let Some(device) = tables.devices.get(context) else { return };
     let capacity = &wanted.capacity;
+    let send_queue = tables.completion_queues.get(found.send_cq as usize);
+    let receive_queue = tables.completion_queues.get(found.recv_cq as usize);
+    let is_unseen = (!found.send_cq.is_null() && send_queue.is_none())
+        || (!found.recv_cq.is_null() && receive_queue.is_none());
+    let shared = tables.shared.get(found.srq as usize);
+    if let Some(shared) = shared.as_ref().filter(|_| is_unseen) {
+        shared.is_doubtful.store(true, Ordering::Relaxed);
+    }
     let pair = QueuePair {
         device: Arc::clone(&device),
         device_address: context,
@@ -46,11 +55,12 @@ fn created(tables: &Tables, qp: *mut ibv_qp, wanted: &Wanted, place: Place) {
             inline: u64::from(capacity.max_inline_data),
         },
         all_signaled: wanted.all_signaled,
-        send_queue: tables.completion_queues.get(found.send_cq as usize),
-        receive_queue: tables.completion_queues.get(found.recv_cq as usize),
-        shared: tables.shared.get(found.srq as usize),
+        send_queue,
+        receive_queue,
+        shared,
         made: place,
         is_extended: wanted.is_extended,
+        is_unseen,
         events: Events::default(),
         queues: Arc::default(),
     };
@@ -87,7 +97,7 @@ interpose! {
                 let state = unsafe { (*attr).qp_state };
                 let mut queues = pair.queues.lock();
                 if state == IBV_QPS_RESET {
-                    ends::end_requests(&pair, &mut queues, here("ibv_modify_qp"));
+                    ends::end_requests(tables, &pair, &mut queues, here("ibv_modify_qp"));
                     queues.is_doubtful = false;
                     queues.failed = None;
                 }
@@ -125,11 +135,12 @@ interpose! {
             tables.pairs.remove(qp as usize)
         });
         let Some(pair) = pair.flatten() else { return real() };
+        let replaced = writes::replaced(qp.cast());
         let error = real();
         watch(|tables| {
             if error == 0 {
-                ends::end_requests(&pair, &mut pair.queues.lock(), place);
-                writes::forget(qp.cast());
+                ends::end_requests(tables, &pair, &mut pair.queues.lock(), place);
+                writes::forget(qp.cast(), replaced.as_ref());
             } else {
                 pair.device.pairs.write().insert(pair.number, Arc::clone(&pair));
                 tables.pairs.restore(qp as usize, Arc::clone(&pair));

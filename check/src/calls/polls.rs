@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::RwLock;
 
@@ -14,16 +14,24 @@ use crate::model::completions::{self, Completion};
 const EMPTY: c_int = libc::ENOENT;
 
 /// The pointers of a queue before they were replaced.
-#[derive(Clone, Copy)]
-struct Originals {
+pub(super) struct Originals {
     start: unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int,
     next: unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int,
 }
 
-static ORIGINALS: LazyLock<RwLock<HashMap<usize, Originals>>> = LazyLock::new(RwLock::default);
+/// The pointers of a queue that were replaced.
+pub(super) type Replaced = Arc<Originals>;
 
-fn originals(cq: *mut ibv_cq_ex) -> Option<Originals> {
-    ORIGINALS.read().get(&(cq as usize)).copied()
+static ORIGINALS: LazyLock<RwLock<HashMap<usize, Replaced>>> = LazyLock::new(RwLock::default);
+
+/// Returns one of the original pointers of a queue.
+fn original<F>(cq: *mut ibv_cq_ex, choose: impl FnOnce(&Originals) -> F) -> Option<F> {
+    ORIGINALS.read().get(&(cq as usize)).map(|originals| choose(originals))
+}
+
+/// Returns what was replaced in a queue.
+pub(super) fn replaced(cq: *mut ibv_cq_ex) -> Option<Replaced> {
+    ORIGINALS.read().get(&(cq as usize)).cloned()
 }
 
 /// Replaces the pointers of a queue.
@@ -34,18 +42,22 @@ pub(super) unsafe fn replace(cq: *mut ibv_cq_ex) {
     // SAFETY: as the caller promises.
     let queue = unsafe { &mut *cq };
     let (Some(start), Some(next)) = (queue.start_poll, queue.next_poll) else { return };
-    ORIGINALS.write().insert(cq as usize, Originals { start, next });
+    ORIGINALS.write().insert(cq as usize, Arc::new(Originals { start, next }));
     queue.start_poll = Some(start_poll);
     queue.next_poll = Some(next_poll);
 }
 
-/// Forgets a queue that was destroyed.
-pub(super) fn forget(cq: *mut ibv_cq_ex) {
-    ORIGINALS.write().remove(&(cq as usize));
+/// Forgets a queue that was destroyed, unless a new one has its address already.
+pub(super) fn forget(cq: *mut ibv_cq_ex, replaced: Option<&Replaced>) {
+    let mut all = ORIGINALS.write();
+    let found = all.get(&(cq as usize));
+    if found.zip(replaced).is_some_and(|(found, old)| Arc::ptr_eq(found, old)) {
+        all.remove(&(cq as usize));
+    }
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    let Some(Originals { start, .. }) = originals(cq) else { return EMPTY };
+    let Some(start) = original(cq, |originals| originals.start) else { return EMPTY };
     watch(|tables| {
         let queue = tables.completion_queues.get(cq as usize)?;
         completions::polled(&queue);
@@ -61,7 +73,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    let Some(Originals { next, .. }) = originals(cq) else { return EMPTY };
+    let Some(next) = original(cq, |originals| originals.next) else { return EMPTY };
     // SAFETY: the program calls this function with these arguments.
     let error = inside(|| unsafe { next(cq) });
     if error == 0 {

@@ -12,11 +12,11 @@ use crate::calls::polls;
 use crate::calls::real::interpose;
 use crate::checker::{here, inside, watch};
 use crate::ffi::{
-    IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR,
-    IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED,
-    IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SQ_DRAINED, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
-    IBV_WC_EX_WITH_QP_NUM, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex,
-    ibv_cq_init_attr_ex,
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, IBV_EVENT_COMM_EST,
+    IBV_EVENT_CQ_ERR, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_ACCESS_ERR,
+    IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SQ_DRAINED,
+    IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, IBV_WC_EX_WITH_QP_NUM, ibv_async_event,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
 };
 use crate::model::ends;
 use crate::model::events;
@@ -26,8 +26,16 @@ use crate::report::{self, Finding};
 use crate::rules::Rule;
 use crate::stack::Place;
 
+/// Which completion queue is created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Extended,
+    ExtendedThatMayOverrun,
+}
+
 /// Notes a completion queue.
-fn created(tables: &Tables, cq: *mut ibv_cq, is_extended: bool, place: Place) {
+fn created(tables: &Tables, cq: *mut ibv_cq, kind: Kind, place: Place) {
     if cq.is_null() {
         return;
     }
@@ -44,7 +52,8 @@ fn created(tables: &Tables, cq: *mut ibv_cq, is_extended: bool, place: Place) {
         receives: AtomicI64::new(0),
         events: Events::default(),
         async_events: Events::default(),
-        is_extended,
+        is_extended: kind != Kind::Plain,
+        may_overrun: kind == Kind::ExtendedThatMayOverrun,
         polled_since: AtomicBool::new(false),
         ever_polled: AtomicBool::new(false),
         armed: Mutex::default(),
@@ -89,7 +98,7 @@ interpose! {
     fn ibv_create_cq(context: *mut ibv_context, size: c_int, user: *mut c_void,
         channel: *mut ibv_comp_channel, vector: c_int) -> *mut ibv_cq, or ptr::null_mut(); |real| {
         let cq = real();
-        watch(|tables| created(tables, cq, false, here("ibv_create_cq")));
+        watch(|tables| created(tables, cq, Kind::Plain, here("ibv_create_cq")));
         cq
     }
 
@@ -116,8 +125,11 @@ interpose! {
             }
             tables.completion_queues.remove(cq as usize)
         });
+        let replaced = polls::replaced(cq.cast());
         let error = real();
-        if error != 0 && let Some(queue) = queue.flatten() {
+        if error == 0 {
+            watch(|_| polls::forget(cq.cast(), replaced.as_ref()));
+        } else if let Some(queue) = queue.flatten() {
             watch(|tables| {
                 if error == libc::EBUSY {
                     let user = user_of_queue(tables, &queue);
@@ -126,8 +138,6 @@ interpose! {
                 }
                 tables.completion_queues.restore(cq as usize, queue);
             });
-        } else {
-            watch(|_| polls::forget(cq.cast()));
         }
         error
     }
@@ -263,7 +273,10 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     let Some(original) = original else { return ptr::null_mut() };
     // Completions are of use here only with the number of their queue pair.
     // SAFETY: the program passes attributes.
-    let flags = unsafe { (*attr).wc_flags };
+    let (flags, mask, wanted) = unsafe { ((*attr).wc_flags, (*attr).comp_mask, (*attr).flags) };
+    let may_overrun =
+        mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 && wanted & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0;
+    let kind = if may_overrun { Kind::ExtendedThatMayOverrun } else { Kind::Extended };
     // SAFETY: the program passes attributes that can be written, and finds them as they were.
     let cq = unsafe {
         (*attr).wc_flags = flags | u64::from(IBV_WC_EX_WITH_QP_NUM);
@@ -272,7 +285,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         cq
     };
     watch(|tables| {
-        created(tables, cq.cast(), true, here("ibv_create_cq_ex"));
+        created(tables, cq.cast(), kind, here("ibv_create_cq_ex"));
         if !cq.is_null() {
             // SAFETY: the library has just returned it, and nobody else knows it yet.
             unsafe { polls::replace(cq) };

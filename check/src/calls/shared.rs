@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::calls::pointers::originals;
 use crate::calls::real::interpose;
@@ -32,6 +32,7 @@ fn created(
     // SAFETY: the library has just returned it.
     let context = unsafe { (*srq).context } as usize;
     let Some(device) = tables.devices.get(context) else { return };
+    let is_unseen = !cq.is_null() && tables.completion_queues.get(cq as usize).is_none();
     let queue = SharedQueue {
         number: tables.shared.next_number(),
         device,
@@ -42,6 +43,7 @@ fn created(
         segments: attr.max_sge as usize,
         made: place,
         events: Events::default(),
+        is_doubtful: AtomicBool::new(is_unseen),
         requests: Arc::default(),
     };
     tables.shared.insert(srq as usize, queue);

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::slice;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::RwLock;
 
@@ -25,23 +25,35 @@ type Originals = ibv_qp_ex;
 
 /// A copy of a queue pair, of which only the pointers to functions are used.
 #[derive(Clone, Copy)]
-struct Copied(Originals);
+pub(super) struct Copied(Originals);
 
 // SAFETY: only pointers to functions are read of it.
 unsafe impl Send for Copied {}
 // SAFETY: as above.
 unsafe impl Sync for Copied {}
 
-static ORIGINALS: LazyLock<RwLock<HashMap<usize, Box<Copied>>>> = LazyLock::new(RwLock::default);
+/// The pointers of a queue pair that were replaced.
+pub(super) type Replaced = Arc<Copied>;
+
+static ORIGINALS: LazyLock<RwLock<HashMap<usize, Replaced>>> = LazyLock::new(RwLock::default);
 
 /// Returns one of the original pointers of a queue pair.
 fn original<F>(qp: *mut ibv_qp_ex, choose: impl FnOnce(&Originals) -> Option<F>) -> Option<F> {
     ORIGINALS.read().get(&(qp as usize)).and_then(|copied| choose(&copied.0))
 }
 
-/// Forgets a queue pair that was destroyed.
-pub(super) fn forget(qp: *mut ibv_qp_ex) {
-    ORIGINALS.write().remove(&(qp as usize));
+/// Returns what was replaced in a queue pair.
+pub(super) fn replaced(qp: *mut ibv_qp_ex) -> Option<Replaced> {
+    ORIGINALS.read().get(&(qp as usize)).cloned()
+}
+
+/// Forgets a queue pair that was destroyed, unless a new one has its address already.
+pub(super) fn forget(qp: *mut ibv_qp_ex, replaced: Option<&Replaced>) {
+    let mut all = ORIGINALS.write();
+    let found = all.get(&(qp as usize));
+    if found.zip(replaced).is_some_and(|(found, old)| Arc::ptr_eq(found, old)) {
+        all.remove(&(qp as usize));
+    }
 }
 
 /// Changes the requests that are being made.
@@ -120,7 +132,7 @@ pub(super) unsafe fn replace(qp: *mut ibv_qp_ex) {
     // SAFETY: as the caller promises. Fields of later releases of the library are at the end of the
     // struct, and are not used; memory of the larger struct of the library follows there.
     let copied = Copied(unsafe { qp.read() });
-    ORIGINALS.write().insert(qp as usize, Box::new(copied));
+    ORIGINALS.write().insert(qp as usize, Arc::new(copied));
     // SAFETY: as the caller promises.
     let pair = unsafe { &mut *qp };
     replace_requests(pair);

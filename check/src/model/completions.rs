@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use crate::bytes::Print;
 use crate::ffi::{
-    IBV_QPS_ERR, IBV_QPT_RC, IBV_QPT_XRC_SEND, IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR,
+    IBV_QPS_ERR, IBV_QPT_RC, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, IBV_WC_RECV, IBV_WC_SUCCESS,
+    IBV_WC_WR_FLUSH_ERR,
 };
 use crate::model::objects::{CompletionQueue, Device, Failure, QueuePair, Queues};
 use crate::model::requests::Request;
@@ -48,8 +49,8 @@ pub(crate) fn completed(
     place: Place,
 ) {
     let pair = device.pairs.read().get(&completion.pair).cloned();
-    let Some(pair) = pair else {
-        // The number of an XRC queue pair, which only its receive queue knows.
+    let Some(pair) = pair.filter(|pair| pair.kind != IBV_QPT_XRC_RECV) else {
+        // A receive of XRC has the number of a queue pair that does not know the shared queue.
         complete_unknown(tables, queue, completion);
         return;
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::ffi::{IBV_QPS_INIT, IBV_QPS_RESET};
+use crate::ffi::{IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPT_XRC_RECV};
 use crate::model::objects::{QueuePair, Queues, SharedQueue};
 use crate::model::regions::Region;
 use crate::model::requests::Request;
@@ -40,19 +40,29 @@ pub(crate) fn find_use(tables: &Tables, region: &Arc<Region>) -> Option<Use> {
         let mut sends = queues.sends.requests.iter();
         let signaled = sends.find(|request| request.is_signaled && request.uses(region));
         if let Some(request) = receive.or(signaled) {
-            return Some(used(&name(), request, false));
+            // The kernel changes the states of iWARP, and after that nothing uses the region.
+            if !queues.is_doubtful && !pair.device.is_iwarp {
+                return Some(used(&name(), request, false));
+            }
+            hint = Some(used(&name(), request, true));
         }
         if let Some(request) = queues.sends.requests.iter().find(using) {
             hint = Some(used(&name(), request, true));
         }
     }
-    let shared = tables.shared.all();
-    let shared = shared.iter().filter(|shared| is_served(tables, shared)).find_map(|shared| {
+    for shared in tables.shared.all() {
+        if shared.device_address != region.device || !is_served(tables, &shared) {
+            continue;
+        }
         let queue = shared.requests.lock();
-        let request = queue.requests.iter().find(|request| request.uses(region))?;
-        Some(used(&shared.name(), request, false))
-    });
-    shared.or(hint)
+        let request = queue.requests.iter().find(|request| request.uses(region));
+        let Some(request) = request else { continue };
+        if !shared.is_doubtful.load(Ordering::Relaxed) && !shared.device.is_iwarp {
+            return Some(used(&shared.name(), request, false));
+        }
+        hint = Some(used(&shared.name(), request, true));
+    }
+    hint
 }
 
 fn used(name: &str, request: &Request, is_hint: bool) -> Use {
@@ -84,8 +94,28 @@ pub(crate) fn ended_in_use(region: &Region, found: &Use, place: Place) {
     });
 }
 
+/// Notes that a queue pair may have taken requests of shared queues without a completion.
+fn doubt_shared(tables: &Tables, pair: &QueuePair) {
+    let doubt = |shared: &SharedQueue| shared.is_doubtful.store(true, Ordering::Relaxed);
+    if let Some(shared) = &pair.shared {
+        doubt(shared);
+    }
+    if pair.kind != IBV_QPT_XRC_RECV {
+        return;
+    }
+    // It may have taken them from any queue of XRC.
+    for shared in tables.shared.all() {
+        if shared.device_address == pair.device_address && shared.completes != 0 {
+            doubt(&shared);
+        }
+    }
+}
+
 /// Checks a queue pair that is destroyed or reset, and forgets its requests.
-pub(crate) fn end_requests(pair: &QueuePair, queues: &mut Queues, place: Place) {
+pub(crate) fn end_requests(tables: &Tables, pair: &QueuePair, queues: &mut Queues, place: Place) {
+    if pair.device.is_iwarp || !matches!(queues.state, IBV_QPS_RESET | IBV_QPS_INIT) {
+        doubt_shared(tables, pair);
+    }
     let expected = queues.sends.requests.iter().find(|request| request.is_signaled);
     if queues.state != IBV_QPS_RESET
         && !queues.is_doubtful

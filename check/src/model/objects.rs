@@ -101,6 +101,8 @@ pub(crate) struct CompletionQueue {
     pub(crate) async_events: Events,
     /// True if it has the extended interface, which polls in several calls.
     pub(crate) is_extended: bool,
+    /// True if the program has said that an overrun does not matter.
+    pub(crate) may_overrun: bool,
     /// True if the program has polled it since it was armed.
     pub(crate) polled_since: AtomicBool,
     /// True if the program has ever polled it.
@@ -146,6 +148,8 @@ pub(crate) struct QueuePair {
     pub(crate) made: Place,
     /// True if it has the extended interface, which posts in several calls.
     pub(crate) is_extended: bool,
+    /// True if a completion queue of it is not known, so that its completions are not seen.
+    pub(crate) is_unseen: bool,
     pub(crate) events: Events,
     pub(crate) queues: Arc<Mutex<Queues>>,
 }
@@ -201,6 +205,15 @@ impl QueuePair {
         self.receive_queue.as_ref().map(|queue| &queue.receives)
     }
 
+    /// Returns whether the library holds a lock between calls of the program that post requests, or
+    /// that poll completions. The library may need this lock to post.
+    pub(crate) fn is_in_sessions(&self) -> bool {
+        let is = |queue: &Option<Arc<CompletionQueue>>| {
+            queue.as_ref().is_some_and(|queue| queue.is_extended)
+        };
+        self.is_extended || is(&self.send_queue) || is(&self.receive_queue)
+    }
+
     /// Forgets all requests.
     pub(crate) fn clear(&self, queues: &mut Queues) {
         queues.sends.clear(self.expected_sends());
@@ -229,6 +242,8 @@ pub(crate) struct SharedQueue {
     pub(crate) segments: usize,
     pub(crate) made: Place,
     pub(crate) events: Events,
+    /// True if it may hold less than is known: a queue pair that ended may have taken requests.
+    pub(crate) is_doubtful: AtomicBool,
     pub(crate) requests: Arc<Mutex<Queue>>,
 }
 

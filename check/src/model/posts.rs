@@ -50,23 +50,19 @@ pub(crate) fn begin(
     let mut queues = Mutex::lock_arc(&pair.queues);
     tables.requests.fetch_add(posted.len() as u64, Ordering::Relaxed);
     check_state(&pair, &queues, side, place);
-    let mut numbers = 0..0;
-    for posted in posted {
-        let request = prepare(tables, &pair, side, posted, place);
-        let (queue, expected) = match side {
-            Side::Sends => (&mut queues.sends, pair.expected_sends()),
-            Side::Receives => (&mut queues.receives, pair.expected_receives()),
-        };
-        let number = queue.next_number();
-        if numbers.is_empty() {
-            numbers.start = number;
+    let requests = posted.into_iter().map(|posted| prepare(tables, &pair, side, posted, place));
+    let numbers = if pair.is_unseen {
+        // Their completions would not be seen.
+        requests.for_each(drop);
+        0..0
+    } else {
+        match side {
+            Side::Sends => queues.sends.push(requests),
+            Side::Receives => queues.receives.push(requests),
         }
-        numbers.end = number + 1;
-        queue.push(Request { number, ..request }, expected);
-    }
-    // The extended interface holds a lock of the library between its calls, which would wait for
-    // this one.
-    let held = (!pair.is_extended).then_some(queues);
+    };
+    // A lock of the library that is held between calls would wait for this one.
+    let held = (!pair.is_unseen && !pair.is_in_sessions()).then_some(queues);
     Posting { pair, side, place, numbers, held }
 }
 
@@ -102,10 +98,13 @@ fn prepare(tables: &Tables, pair: &QueuePair, side: Side, posted: Posted, place:
         id: posted.id,
         place,
         is_signaled: side == Side::Receives || pair.all_signaled || posted.is_signaled(),
+        is_taken: false,
         print: None,
         segments,
     };
     if posted.is_read()
+        && !posted.is_fenced()
+        && !pair.is_unseen
         && let Some(Print::Bytes(print)) = request.look(report::options().strict)
     {
         request.print = Some(print);
@@ -252,15 +251,14 @@ impl Posting {
     /// Notes what the library has returned: an error, and how many requests it has taken before.
     pub(crate) fn finish(self, error: i32, taken: usize) {
         let Self { pair, side, place, numbers, held } = self;
+        if pair.is_unseen {
+            return;
+        }
         let mut queues = held.unwrap_or_else(|| Mutex::lock_arc(&pair.queues));
-        if error != 0 {
-            let first = numbers.start.saturating_add(taken as u64);
-            match side {
-                Side::Sends => queues.sends.take_back(first..numbers.end, pair.expected_sends()),
-                Side::Receives => {
-                    queues.receives.take_back(first..numbers.end, pair.expected_receives());
-                }
-            }
+        let taken = if error == 0 { u64::MAX } else { taken as u64 };
+        match side {
+            Side::Sends => queues.sends.settle(numbers, taken, pair.expected_sends()),
+            Side::Receives => queues.receives.settle(numbers, taken, pair.expected_receives()),
         }
         if !queues.is_doubtful {
             check_room(&pair, &queues, side, place, error);
@@ -278,7 +276,8 @@ fn check_room(pair: &QueuePair, queues: &Queues, side: Side, place: Place, error
     let full = Full { name: &|| pair.name(), what, most, made: pair.made };
     check_full(&full, queue, place, error);
     let nothing = queue.requests.iter().all(|request| !request.is_signaled);
-    if error == FULL && side == Side::Sends && nothing && !queue.requests.is_empty() {
+    let is_full = !queue.requests.is_empty() && queue.taken() >= most;
+    if error == FULL && side == Side::Sends && nothing && is_full {
         let first = queue.requests.front().map(|request| request.place);
         report::report(&Finding {
             rule: Rule::NothingSignaled,
@@ -307,7 +306,7 @@ struct Full<'a> {
 }
 
 fn check_full(full: &Full<'_>, queue: &Queue, place: Place, error: i32) {
-    let count = queue.requests.len();
+    let count = queue.taken();
     let is_over = error == 0 && count > full.most;
     // The library has refused the request. A program may count on that.
     let is_refused = error == FULL && count >= full.most;
@@ -330,6 +329,9 @@ fn check_full(full: &Full<'_>, queue: &Queue, place: Place, error: i32) {
 }
 
 fn check_completions(queue: &CompletionQueue, place: Place) {
+    if queue.may_overrun {
+        return;
+    }
     let size = queue.size.load(Ordering::Relaxed);
     let sends = queue.sends.load(Ordering::Relaxed);
     let all = sends + queue.receives.load(Ordering::Relaxed);
@@ -359,23 +361,22 @@ pub(crate) fn begin_shared(
     tables.requests.fetch_add(posted.len() as u64, Ordering::Relaxed);
     let name = || shared.name();
     let owner = Owner { name: &name, device: &shared.device, domain: shared.domain, tables };
-    let mut numbers = 0..0;
-    for posted in posted {
+    let request = |posted: Posted| {
         if posted.count > shared.segments {
             too_many(&name(), &posted, shared.segments, shared.made, place);
         }
-        let segments = segments(&owner, &posted, place);
-        let mut queue = shared.requests.lock();
-        let number = queue.next_number();
-        if numbers.is_empty() {
-            numbers.start = number;
+        Request {
+            number: 0,
+            id: posted.id,
+            place,
+            is_signaled: true,
+            is_taken: false,
+            print: None,
+            segments: segments(&owner, &posted, place),
         }
-        numbers.end = number + 1;
-        let request =
-            Request { number, id: posted.id, place, is_signaled: true, print: None, segments };
-        queue.push(request, None);
-    }
-    numbers
+    };
+    let requests: Vec<_> = posted.into_iter().map(request).collect();
+    shared.requests.lock().push(requests)
 }
 
 /// Notes what the library has returned for receives of a shared queue.
@@ -387,10 +388,85 @@ pub(crate) fn finish_shared(
     taken: usize,
 ) {
     let mut queue = shared.requests.lock();
-    if error != 0 {
-        queue.take_back(numbers.start.saturating_add(taken as u64)..numbers.end, None);
+    queue.settle(numbers, if error == 0 { u64::MAX } else { taken as u64 }, None);
+    if shared.is_doubtful.load(Ordering::Relaxed) {
+        return;
     }
     let most = shared.size.load(Ordering::Relaxed);
     let full = Full { name: &|| shared.name(), what: "receive", most, made: shared.made };
     check_full(&full, &queue, place, error);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicI64};
+
+    use super::*;
+    use crate::ffi::{IBV_QPS_RTS, IBV_QPT_RC};
+    use crate::model::objects::{Events, Limits};
+
+    fn completion_queue(is_extended: bool) -> Arc<CompletionQueue> {
+        Arc::new(CompletionQueue {
+            number: 1,
+            device: 0,
+            channel: 0,
+            made: Place::default(),
+            size: AtomicI64::new(16),
+            sends: AtomicI64::new(0),
+            receives: AtomicI64::new(0),
+            events: Events::default(),
+            async_events: Events::default(),
+            is_extended,
+            may_overrun: false,
+            polled_since: AtomicBool::new(false),
+            ever_polled: AtomicBool::new(false),
+            armed: Mutex::default(),
+            polling: Arc::default(),
+        })
+    }
+
+    fn pair(send_queue: Option<Arc<CompletionQueue>>) -> Arc<QueuePair> {
+        let queues = Queues { state: IBV_QPS_RTS, ..Queues::default() };
+        Arc::new(QueuePair {
+            device: Arc::new(Device::new("device".to_owned(), false, Place::default())),
+            device_address: 0,
+            domain: 0,
+            number: 1,
+            kind: IBV_QPT_RC,
+            limits: Limits { sends: 16, receives: 16, ..Limits::default() },
+            all_signaled: true,
+            is_unseen: send_queue.is_none(),
+            receive_queue: send_queue.clone(),
+            send_queue,
+            shared: None,
+            made: Place::default(),
+            is_extended: false,
+            events: Events::default(),
+            queues: Arc::new(Mutex::new(queues)),
+        })
+    }
+
+    fn post(pair: &Arc<QueuePair>) -> Posting {
+        let posted = vec![Posted { opcode: Some(0), ..Posted::default() }];
+        let (tables, place) = (Tables::default(), Place::default());
+        begin(&tables, Arc::clone(pair), Side::Sends, posted, place)
+    }
+
+    #[test]
+    fn polls_of_an_extended_queue_do_not_wait_for_posts() {
+        for is_extended in [true, false] {
+            let pair = pair(Some(completion_queue(is_extended)));
+            let posting = post(&pair);
+            assert_eq!(pair.queues.try_lock().is_some(), is_extended);
+            posting.finish(0, 0);
+            assert_eq!(pair.queues.lock().sends.taken(), 1);
+        }
+    }
+
+    #[test]
+    fn requests_whose_completions_are_not_seen_are_not_followed() {
+        let pair = pair(None);
+        post(&pair).finish(0, 0);
+        assert!(pair.queues.lock().sends.requests.is_empty());
+    }
 }

@@ -1,14 +1,15 @@
 //! Requests between post and completion.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::bytes::{self, Print, Range};
+use crate::bytes::{self, Print};
 use crate::ffi::{
-    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
+    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
 };
 use crate::model::regions::{Region, Sge};
 use crate::stack::Place;
@@ -34,6 +35,11 @@ impl Posted {
 
     pub(crate) fn is_signaled(&self) -> bool {
         self.flags & IBV_SEND_SIGNALED != 0
+    }
+
+    /// Returns whether reads and atomic operations before it may still change its data.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.flags & IBV_SEND_FENCE != 0
     }
 
     /// Returns whether the device writes to the segments.
@@ -81,6 +87,8 @@ pub(crate) struct Request {
     pub(crate) place: Place,
     /// True if it completes also if it succeeds.
     pub(crate) is_signaled: bool,
+    /// True if the library has taken it.
+    pub(crate) is_taken: bool,
     /// What was in the buffers.
     pub(crate) print: Option<u64>,
     pub(crate) segments: Vec<Segment>,
@@ -88,7 +96,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// Returns the bytes of its segments in memory; none if some are not this process's memory.
-    pub(crate) fn ranges(&self) -> Option<Vec<Range>> {
+    pub(crate) fn ranges(&self) -> Option<Vec<bytes::Range>> {
         let range = |segment: &Segment| segment.region.as_ref()?.range(&segment.sge);
         self.segments.iter().map(range).collect()
     }
@@ -124,38 +132,75 @@ impl Request {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) requests: VecDeque<Request>,
+    /// How many of them the library has taken.
+    taken: usize,
     /// The number of the next one.
     next: u64,
 }
 
 impl Queue {
-    /// Returns the number of the next request.
-    pub(crate) fn next_number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    /// Adds a request. `completes` counts the completions that its completion queue will get.
-    pub(crate) fn push(&mut self, request: Request, completes: Option<&AtomicI64>) {
-        request.hold();
-        if request.is_signaled
-            && let Some(expected) = completes
-        {
-            expected.fetch_add(1, Ordering::Relaxed);
+    /// Adds requests that the library may still refuse. Returns their numbers.
+    pub(crate) fn push(&mut self, requests: impl IntoIterator<Item = Request>) -> Range<u64> {
+        let first = self.next;
+        for request in requests {
+            request.hold();
+            self.requests.push_back(Request { number: self.next, is_taken: false, ..request });
+            self.next += 1;
         }
-        self.requests.push_back(request);
+        first..self.next
     }
 
-    /// Takes out the request at a place.
+    /// Takes out the request at a place. `completes` counts the completions that its completion
+    /// queue will get.
     pub(crate) fn take(&mut self, place: usize, completes: Option<&AtomicI64>) -> Option<Request> {
         let request = self.requests.remove(place)?;
         request.release();
-        if request.is_signaled
-            && let Some(expected) = completes
-        {
-            expected.fetch_sub(1, Ordering::Relaxed);
+        if request.is_taken {
+            self.taken -= 1;
+            if request.is_signaled
+                && let Some(expected) = completes
+            {
+                expected.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         Some(request)
+    }
+
+    /// Returns how many requests the library has taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Notes how many of these requests the library has taken. The others were refused.
+    pub(crate) fn settle(
+        &mut self,
+        numbers: Range<u64>,
+        taken: u64,
+        completes: Option<&AtomicI64>,
+    ) {
+        let refused = numbers.start.saturating_add(taken).min(numbers.end);
+        let mut place = if numbers.is_empty() { 0 } else { self.requests.len() };
+        while place > 0 {
+            place -= 1;
+            let Some(request) = self.requests.get_mut(place) else { return };
+            if request.number < numbers.start {
+                return;
+            }
+            if request.number >= numbers.end {
+                continue;
+            }
+            if request.number >= refused {
+                self.take(place, None);
+                continue;
+            }
+            request.is_taken = true;
+            self.taken += 1;
+            if request.is_signaled
+                && let Some(expected) = completes
+            {
+                expected.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Returns the place of the oldest request with an identifier of the program.
@@ -168,26 +213,44 @@ impl Queue {
         self.requests.iter().position(|request| request.is_signaled && request.id == id)
     }
 
-    /// Takes back requests that were refused: those from this number on, of these many.
-    pub(crate) fn take_back(
-        &mut self,
-        numbers: std::ops::Range<u64>,
-        completes: Option<&AtomicI64>,
-    ) {
-        let mut place = self.requests.len();
-        while place > 0 {
-            place -= 1;
-            let number = self.requests.get(place).map_or(0, |request| request.number);
-            if numbers.contains(&number) {
-                self.take(place, completes);
-            } else if number < numbers.start {
-                break;
-            }
-        }
-    }
-
     /// Forgets all requests.
     pub(crate) fn clear(&mut self, completes: Option<&AtomicI64>) {
         while self.take(0, completes).is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(id: u64) -> Request {
+        Request {
+            number: 0,
+            id,
+            place: Place::default(),
+            is_signaled: true,
+            is_taken: false,
+            print: None,
+            segments: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_requests_that_the_library_has_taken_count() {
+        let expected = AtomicI64::new(0);
+        let mut queue = Queue::default();
+        let first = queue.push([request(1), request(2)]);
+        let second = queue.push([request(3), request(4)]);
+        assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (0, 0));
+        // A completion arrives before the call that has posted its request returns.
+        let place = queue.find(1).expect("the first request");
+        queue.take(place, Some(&expected));
+        queue.settle(first, 2, Some(&expected));
+        assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (1, 1));
+        queue.settle(second, 1, Some(&expected));
+        assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (2, 2));
+        assert_eq!(queue.find(4), None);
+        queue.clear(Some(&expected));
+        assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (0, 0));
     }
 }
