@@ -92,10 +92,11 @@ fn add(hasher: &mut impl Hasher, parts: &[libc::iovec]) -> Result<(), Print> {
     let wanted: usize = parts.iter().map(|part| part.iov_len).sum();
     let Some(place) = bytes.get_mut(..wanted) else { return Err(Print::Refused) };
     let into = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: wanted };
+    // The first thread, which has the number of the process, may have ended.
     // SAFETY: the kernel writes at most `wanted` bytes to `place`, and checks all other addresses.
     let read = unsafe {
         libc::process_vm_readv(
-            libc::getpid(),
+            libc::gettid(),
             &raw const into,
             1,
             parts.as_ptr(),

@@ -66,13 +66,21 @@ pub(crate) fn is_inside() -> bool {
 
 /// Calls the library.
 pub(crate) fn inside<R>(call: impl FnOnce() -> R) -> R {
-    let change = |by: i32| {
-        // A thread that ends has no depth any more.
-        let _unless_it_ends =
-            DEPTH.try_with(|depth| depth.set(depth.get().saturating_add_signed(by)));
-    };
-    change(1);
-    let result = call();
-    change(-1);
-    result
+    change_depth(1);
+    let _until_the_end = Inside;
+    call()
+}
+
+fn change_depth(by: i32) {
+    // A thread that ends has no depth any more.
+    let _unless_it_ends = DEPTH.try_with(|depth| depth.set(depth.get().saturating_add_signed(by)));
+}
+
+/// A call into the library, which also ends if the thread is cancelled.
+struct Inside;
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        change_depth(-1);
+    }
 }

@@ -14,13 +14,15 @@
 //! | [`ffi`] | bindings of libibverbs |
 //! | [`stack`] | stacks of calls |
 //! | [`bytes`] | the bytes of buffers |
+//! | [`signals`] | writes without signals, and work that is not cancelled |
 //! | [`report`] | what is printed |
 //! | [`model`] | objects and requests, and the checks |
 //! | [`checker`] | the checker of this process |
 //! | [`calls`] | functions that stand in for those of libibverbs |
 //! | [`start`] | begin and end of the process |
 //!
-//! `unsafe` is confined to [`stack`], [`bytes`], [`checker`], [`calls`] and [`start`].
+//! `unsafe` is confined to [`stack`], [`bytes`], [`checker`], [`signals`], [`calls`] and
+//! [`start`].
 
 mod bytes;
 mod calls;
@@ -30,5 +32,6 @@ mod model;
 pub mod options;
 mod report;
 pub mod rules;
+mod signals;
 mod stack;
 mod start;

@@ -82,16 +82,48 @@ fn suppressions(file: &Path) -> Result<Vec<Suppression>, String> {
         .collect()
 }
 
+/// Returns a name as it is in a line: `%` and two digits stand for each byte of white space and of
+/// percent signs.
+pub(crate) fn escaped(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for sign in name.chars() {
+        if sign.is_whitespace() || sign == '%' {
+            for byte in sign.encode_utf8(&mut [0; 4]).bytes() {
+                text += &format!("%{byte:02x}");
+            }
+        } else {
+            text.push(sign);
+        }
+    }
+    text
+}
+
+/// Returns the name that [`escaped`] has written so. Other percent signs stand for themselves.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend(parts.next().unwrap_or_default().bytes());
+    for part in parts {
+        let is_hex = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let digits = part.get(..2).filter(is_hex);
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let rest = if byte.is_some() { part.get(2..).unwrap_or_default() } else { part };
+        bytes.push(byte.unwrap_or(b'%'));
+        bytes.extend(rest.bytes());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Reads one line with a suppression.
-fn suppression(line: &str) -> Result<Suppression, String> {
+pub(crate) fn suppression(line: &str) -> Result<Suppression, String> {
     let mut words = line.split_whitespace();
     let name = words.next().unwrap_or_default();
     let rule = Rule::find(name).ok_or_else(|| format!("there is no rule '{name}'"))?;
     let mut suppression = Suppression { rule, function: None, library: None };
     for word in words {
         match word.split_once('=') {
-            Some(("function", name)) => suppression.function = Some(name.to_owned()),
-            Some(("library", name)) => suppression.library = Some(name.to_owned()),
+            Some(("function", name)) => suppression.function = Some(unescaped(name)),
+            Some(("library", name)) => suppression.library = Some(unescaped(name)),
             _ => {
                 return Err(format!(
                     "'{word}' is neither function=NAME nor library=NAME, which may follow the rule"
@@ -131,6 +163,8 @@ mod tests {
         assert!(!line.covers(Rule::QueueFull, &["main"], &["prog"]));
         assert!(!line.covers(Rule::QueueFull, &["post"], &["libc.so.6"]));
         assert!(!line.covers(Rule::SendBufferChanged, &["post"], &["prog"]));
+        let plain = suppression("queue-full function=a%b%").expect("a suppression");
+        assert!(plain.covers(Rule::QueueFull, &["a%b%"], &[]));
         let all = suppression("queue-full").expect("a suppression");
         assert!(all.covers(Rule::QueueFull, &[], &[]));
         assert!(suppression("no-such-rule").expect_err("no rule").contains("'no-such-rule'"));

@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::path::{self, Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::rules::Rule;
+use crate::signals;
 use crate::stack::{Frame, Place};
 
 /// Most frames of a stack that are printed.
@@ -58,7 +60,9 @@ struct Equal {
 #[derive(Debug)]
 struct Reporter {
     options: Options,
-    json: Option<File>,
+    /// The file for lines of JSON. A program may close descriptors that it does not know, so none
+    /// is kept.
+    json: Option<PathBuf>,
     counted: Mutex<Counted>,
 }
 
@@ -89,13 +93,23 @@ struct JsonReport<'a> {
 /// # Errors
 /// A sentence, if the file for reports cannot be written.
 pub(crate) fn start(options: Options) -> Result<(), String> {
-    let open = |path| OpenOptions::new().create(true).append(true).open(path);
-    let json = options.json.as_ref().map(open).transpose().map_err(|error| {
-        let path = options.json.as_deref().unwrap_or(std::path::Path::new(""));
-        format!("the file for reports, {}, cannot be written: {error}", path.display())
-    })?;
+    // The program may change its folder.
+    let json = options.json.as_deref().map(|path| {
+        let path = path::absolute(path).map_err(|error| unwritten(path, &error))?;
+        open(&path).map_err(|error| unwritten(&path, &error))?;
+        Ok::<_, String>(path)
+    });
+    let json = json.transpose()?;
     let _started_once = REPORTER.set(Reporter { options, json, counted: Mutex::default() });
     Ok(())
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("the file for reports, {}, cannot be written: {error}", path.display())
 }
 
 /// Returns the options. Before the start these are the usual ones.
@@ -127,15 +141,18 @@ pub(crate) fn say_about(text: &str) {
 
 fn print(line: &str) {
     // There is nobody to tell if standard error is closed.
-    let _written = std::io::stderr().write_all(line.as_bytes());
+    let _written = signals::write(|| io::stderr().write_all(line.as_bytes()));
 }
 
 /// Reports what was found, unless it is a hint that nobody wants, or was reported before.
 pub(crate) fn report(finding: &Finding) {
     let Some(reporter) = REPORTER.get() else { return };
-    if finding.is_hint && !reporter.options.hints {
-        return;
+    if !finding.is_hint || reporter.options.hints {
+        signals::uncancelled(|| count_and_print(reporter, finding));
     }
+}
+
+fn count_and_print(reporter: &Reporter, finding: &Finding) {
     let &Finding { rule, is_hint, began, shown, .. } = finding;
     let key = Key { rule, is_hint, began, shown };
     // In a forked process, a thread that does not exist there may have had the lock.
@@ -155,9 +172,12 @@ pub(crate) fn report(finding: &Finding) {
     if is_suppressed {
         return;
     }
-    let _written = std::io::stderr().write_all(text(finding, &began, &shown).as_bytes());
-    if let Some(mut file) = reporter.json.as_ref() {
-        let _written = file.write_all(json(finding, &began, &shown).as_bytes());
+    print(&text(finding, &began, &shown));
+    let Some(path) = reporter.json.as_deref() else { return };
+    let line = json(finding, &began, &shown);
+    let written = signals::write(|| open(path)?.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        say(&unwritten(path, &error));
     }
 }
 
@@ -198,10 +218,10 @@ fn suppression(rule: &str, began: &[Frame], shown: &[Frame]) -> String {
     let mut line = rule.to_owned();
     let first = began.first().or(shown.first());
     if let Some(function) = first.and_then(|frame| frame.function.as_ref()) {
-        let _written = write!(line, " function={function}");
+        let _written = write!(line, " function={}", options::escaped(function));
     }
     if let Some(frame) = first {
-        let _written = write!(line, " library={}", frame.library);
+        let _written = write!(line, " library={}", options::escaped(&frame.library));
     }
     line
 }
@@ -266,4 +286,23 @@ pub(crate) fn totals() -> Totals {
         totals.repeated += equal.count - 1;
     }
     totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_suppresses_a_report_can_be_read() {
+        let (function, library) = ("operator%(int, char\t) 100%20", "my program");
+        let frame = Frame {
+            function: Some(function.to_owned()),
+            line: None,
+            library: library.to_owned(),
+            offset: 0,
+        };
+        let line = suppression("queue-full", &[frame], &[]);
+        let read = options::suppression(&line).expect("a suppression");
+        assert!(read.covers(Rule::QueueFull, &[function], &[library]), "{line}");
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::model::ends;
 use crate::options::{Options, VARIABLE};
 use crate::report::{self, Totals};
-use crate::{bytes, checker, stack};
+use crate::{bytes, calls, checker, stack};
 
 /// The exit status of a process with mistakes that would have succeeded.
 const MISTAKES: c_int = 66;
@@ -45,16 +45,19 @@ extern "C" fn start() {
 }
 
 extern "C" fn before_fork() {
+    calls::hold();
     stack::hold();
 }
 
 extern "C" fn after_fork() {
     stack::let_go();
+    calls::let_go();
 }
 
 /// A forked process has none of the objects of its parent.
 extern "C" fn forked() {
     stack::let_go();
+    calls::let_go();
     report::forget();
     checker::forget();
 }

@@ -70,6 +70,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("region", "region-in-use", "receive", "deregister", MISTAKE),
     mistake("changed", "send-buffer-changed", "send_message", "wait_for_one", MISTAKE),
     mistake("extended", "send-buffer-changed", "write_data", "poll_extended", MISTAKE),
+    mistake("unread", "send-buffer-changed", "send_message", "wait_for_one", MISTAKE),
     mistake("unmapped", "buffer-unmapped", "post_write", "wait_for_one", MISTAKE),
     mistake("outside", "outside-region", "create", "post_write", MISTAKE),
     mistake("foreign", "foreign-key", "main", "post_write", MISTAKE),
@@ -93,7 +94,7 @@ const MISTAKES: &[Mistake] = &[
 ];
 
 /// Programs without a mistake.
-const RIGHT: &[&str] = &["threads", "forks", "fenced", "shared", "ignored"];
+const RIGHT: &[&str] = &["threads", "forks", "fenced", "cancelled", "shared", "ignored"];
 
 /// A frame in a line of JSON.
 #[derive(Debug, Deserialize)]

@@ -26,3 +26,15 @@ mod queues;
 mod real;
 mod shared;
 mod writes;
+
+/// Keeps all pointers as they are until [`let_go`], while the process forks.
+pub(crate) fn hold() {
+    polls::hold();
+    writes::hold();
+}
+
+/// Ends [`hold`], in this process or in the forked one.
+pub(crate) fn let_go() {
+    writes::let_go();
+    polls::let_go();
+}

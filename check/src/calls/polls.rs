@@ -29,6 +29,17 @@ fn original<F>(cq: *mut ibv_cq_ex, choose: impl FnOnce(&Originals) -> F) -> Opti
     ORIGINALS.read().get(&(cq as usize)).map(|originals| choose(originals))
 }
 
+/// Keeps the pointers as they are until [`let_go`], while the process forks.
+pub(super) fn hold() {
+    std::mem::forget(ORIGINALS.write());
+}
+
+/// Ends [`hold`], in this process or in the forked one.
+pub(super) fn let_go() {
+    // SAFETY: the calling thread holds the lock, or is the copy of the thread that does.
+    unsafe { ORIGINALS.force_unlock_write() };
+}
+
 /// Returns what was replaced in a queue.
 pub(super) fn replaced(cq: *mut ibv_cq_ex) -> Option<Replaced> {
     ORIGINALS.read().get(&(cq as usize)).cloned()

@@ -90,7 +90,8 @@ fn other_copy() -> *mut c_void {
 }
 
 /// Defines functions that stand in for those of the library. `or` is the result if the library does
-/// not have the function. The name between bars calls it.
+/// not have the function. The name between bars calls it. A thread that is cancelled during this
+/// call unwinds through the function.
 macro_rules! interpose {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty
         $(, or $missing:expr)?; |$real:ident| $body:block)*) => {$(
@@ -99,8 +100,8 @@ macro_rules! interpose {
         /// # Safety
         /// The conditions of the function of libibverbs with this name.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-            type Function = unsafe extern "C" fn($($type),*) -> $result;
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
             static REAL: $crate::calls::real::Real = {
                 let name = concat!(stringify!($name), "\0").as_bytes();
                 match std::ffi::CStr::from_bytes_with_nul(name) {

@@ -42,6 +42,17 @@ fn original<F>(qp: *mut ibv_qp_ex, choose: impl FnOnce(&Originals) -> Option<F>)
     ORIGINALS.read().get(&(qp as usize)).and_then(|copied| choose(&copied.0))
 }
 
+/// Keeps the pointers as they are until [`let_go`], while the process forks.
+pub(super) fn hold() {
+    std::mem::forget(ORIGINALS.write());
+}
+
+/// Ends [`hold`], in this process or in the forked one.
+pub(super) fn let_go() {
+    // SAFETY: the calling thread holds the lock, or is the copy of the thread that does.
+    unsafe { ORIGINALS.force_unlock_write() };
+}
+
 /// Returns what was replaced in a queue pair.
 pub(super) fn replaced(qp: *mut ibv_qp_ex) -> Option<Replaced> {
     ORIGINALS.read().get(&(qp as usize)).cloned()

@@ -7,6 +7,7 @@ use crate::model::objects::Events;
 use crate::model::tables::Tables;
 use crate::report::{self, Finding};
 use crate::rules::Rule;
+use crate::signals;
 use crate::stack::Place;
 
 /// How long another thread may take to acknowledge an event of an object that is destroyed.
@@ -41,16 +42,13 @@ pub(crate) fn check_end(events: &Events, name: &str, place: Place) {
     if events.open() == 0 {
         return;
     }
-    let start = Instant::now();
-    while has_other_threads() && start.elapsed() < PATIENCE {
-        std::thread::sleep(LOOK);
-        if events.open() == 0 {
-            return;
-        }
+    if signals::uncancelled(|| is_acknowledged_soon(events)) {
+        return;
     }
     report::report(&Finding {
         rule: Rule::EventNotAcknowledged,
-        is_hint: false,
+        // Another thread may still do so.
+        is_hint: has_other_threads(),
         text: format!(
             "{name} is destroyed with {} events that are not acknowledged, and the call waits for \
              that",
@@ -59,6 +57,18 @@ pub(crate) fn check_end(events: &Events, name: &str, place: Place) {
         began: Some(*events.last.lock()),
         shown: place,
     });
+}
+
+/// Waits for a while, as long as there is somebody to wait for.
+fn is_acknowledged_soon(events: &Events) -> bool {
+    let start = Instant::now();
+    while has_other_threads() && start.elapsed() < PATIENCE {
+        std::thread::sleep(LOOK);
+        if events.open() == 0 {
+            return true;
+        }
+    }
+    false
 }
 
 fn has_other_threads() -> bool {
