@@ -300,6 +300,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn a_place_is_remembered() {
         let stacks: Vec<_> = (0..3).map(|_| first()).collect();
         let known = RECENT.with(|recent| {

@@ -326,12 +326,13 @@ fn options() -> Vec<Trial> {
 }
 
 /// Returns a script that runs a program as a server and as a client, which starts when the server
-/// listens at a TCP port that no other test uses.
+/// listens at a TCP port that no other test uses. If the server ends before, so does the script.
 fn pair(program: &str) -> Result<String, Failed> {
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
     Ok(format!(
-        "{program} -p {port} & server=$!; until {listens}; do sleep 0.05; done; \
+        "{program} -p {port} & server=$!; until {listens}; do \
+         kill -0 $server || exit 1; sleep 0.05; done; \
          {program} -p {port} localhost && wait $server"
     ))
 }
