@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode, Output};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
 use vrnic_exec::run::{Options, run};
+use vrnic_stock::{is_installed, pair, plugin};
 
 /// The first argument with which this program is a supervisor.
 const SUPERVISE: &str = "supervise";
@@ -221,7 +222,7 @@ fn find(mistake: &Mistake, run: &Run) -> Result<(), Failed> {
             && began.is_some_and(|began| began.has(mistake.began))
             && report.shown.has(mistake.shown)
     };
-    // What follows from the mistake may be found, too.
+    // Other mistakes that follow from this one may be found, too.
     match run.reports.iter().find(same) {
         Some(_) => Ok(()),
         None => Err(format!("{} is not in {:?}: {text}", mistake.rule, run.reports).into()),
@@ -264,7 +265,7 @@ fn stock() -> Vec<Trial> {
             let known = folder.path().join("known");
             std::fs::write(&known, KNOWN)?;
             let options = format!("fail,suppressions={}", known.display());
-            let run = checked(&options, &pair(command)?)?;
+            let run = checked(&options, &pair(command, command)?)?;
             let text = run.ended(0)?;
             let checked = text.matches(": 0 mistakes in ").count();
             if checked == 2 && run.reports.is_empty() { Ok(()) } else { Err(text.into()) }
@@ -325,28 +326,6 @@ fn options() -> Vec<Trial> {
     ]
 }
 
-/// Returns a script that runs a program as a server and as a client, which starts when the server
-/// listens at a TCP port that no other test uses. If the server ends before, so does the script.
-fn pair(program: &str) -> Result<String, Failed> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let listens = format!("grep -q \":{port:04X} .* 0A \" /proc/net/tcp /proc/net/tcp6");
-    let once = format!(
-        "{program} -p {port} & server=$!; until {listens}; do \
-         kill -0 $server || exit 1; sleep 0.05; done; \
-         {program} -p {port} localhost && wait $server"
-    );
-    // The server of ibv_xsrq_pingpong sends while its client still connects, and does not look
-    // whether that failed. If the client is late, on a busy machine, both wait for ever.
-    let again = "s=$?; [ $s = 124 ] || exit $s";
-    let tries = format!("for n in 1 2 3; do timeout 40 sh -c '{once}'; {again}; done; exit 124");
-    Ok(if program.starts_with("ibv_xsrq") { tries } else { once })
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
-}
-
 /// Returns the library of the checker, which cargo builds before this program.
 fn library() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
@@ -356,12 +335,4 @@ fn library() -> Option<PathBuf> {
     files
         .filter(|file| file.exists())
         .max_by_key(|file| file.metadata().and_then(|of| of.modified()).ok())
-}
-
-/// Returns the plugin that has been built.
-fn plugin() -> Option<PathBuf> {
-    let set = std::env::var_os("VRNIC_PLUGIN").map(PathBuf::from);
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let built = ["quick", "release"].map(|profile| target.join(profile).join("libvrnic.so"));
-    set.into_iter().chain(built).find(|path| path.exists())
 }

@@ -10,12 +10,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use vrnic_exec::environment::check;
 use vrnic_exec::run::{Options, run};
+use vrnic_stock::{built, is_installed, pair, plugin};
 
 /// The first argument with which this program is a supervisor.
 const SUPERVISE: &str = "supervise";
@@ -330,38 +331,4 @@ fn verbs() -> Vec<Trial> {
     let two = Trial::test("two adapters exchange messages", two);
     trials.push(two.with_ignored_flag(ignored && !is_demanded));
     trials
-}
-
-/// Returns a script that runs a program as a server and as a client, which starts when the server
-/// listens at a TCP port that no other test uses.
-fn pair(server: &str, client: &str) -> Result<String, Failed> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let listens = format!("grep -q \":{port:04X} .* 0A \" /proc/net/tcp /proc/net/tcp6");
-    let once = format!(
-        "{server} -p {port} & server=$!; until {listens}; do sleep 0.05; done; \
-         {client} -p {port} localhost && wait $server"
-    );
-    // The server of ibv_xsrq_pingpong sends while its client still connects, and does not look
-    // whether that failed. If the client is late, on a busy machine, both wait for ever.
-    let again = "s=$?; [ $s = 124 ] || exit $s";
-    let tries = format!("for n in 1 2 3; do timeout 40 sh -c '{once}'; {again}; done; exit 124");
-    Ok(if server.starts_with("ibv_xsrq") { tries } else { once })
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
-}
-
-/// Returns the plugin that has been built.
-fn plugin() -> Option<PathBuf> {
-    let set = std::env::var_os("VRNIC_PLUGIN").map(PathBuf::from);
-    set.filter(|path| path.exists()).or_else(|| built("libvrnic.so"))
-}
-
-/// Returns a file that has been built.
-fn built(name: &str) -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let mut all = ["quick", "release"].map(|profile| target.join(profile).join(name)).into_iter();
-    all.find(|path| path.exists())
 }
