@@ -46,81 +46,112 @@ pub(super) unsafe fn segments(list: *const ibv_sge, count: usize) -> Vec<Sge> {
     list.iter().map(sge).collect()
 }
 
+/// A request of a list that a program posts.
+trait WorkRequest: Sized {
+    /// Returns the next one of the list.
+    fn next(&self) -> *mut Self;
+
+    /// Returns the request without its segments, the first of these, and their number.
+    fn parts(&self) -> (Posted, *const ibv_sge, c_int);
+}
+
+impl WorkRequest for ibv_send_wr {
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+
+    fn parts(&self) -> (Posted, *const ibv_sge, c_int) {
+        let (id, opcode, flags) = (self.wr_id, Some(self.opcode), self.send_flags);
+        let posted = Posted { id, opcode, flags, count: 0, segments: Vec::new() };
+        (posted, self.sg_list, self.num_sge)
+    }
+}
+
+impl WorkRequest for ibv_recv_wr {
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+
+    fn parts(&self) -> (Posted, *const ibv_sge, c_int) {
+        let (id, opcode, flags) = (self.wr_id, None, 0);
+        let posted = Posted { id, opcode, flags, count: 0, segments: Vec::new() };
+        (posted, self.sg_list, self.num_sge)
+    }
+}
+
 /// Returns the requests of a list, each of at most this number of segments.
 ///
 /// # Safety
 /// The list ends with a null pointer, and all segments exist.
-unsafe fn sends(mut wr: *const ibv_send_wr, most: usize) -> Vec<Posted> {
-    let mut posted = Vec::new();
+unsafe fn requests<W: WorkRequest>(mut wr: *const W, most: usize) -> Vec<Posted> {
+    let mut all = Vec::new();
     // SAFETY: as the caller promises.
     while let Some(request) = unsafe { wr.as_ref() } {
-        let count = usize::try_from(request.num_sge).unwrap_or(0);
-        posted.push(Posted {
-            id: request.wr_id,
-            opcode: Some(request.opcode),
-            flags: request.send_flags,
-            count,
-            // SAFETY: as the caller promises.
-            segments: unsafe { segments(request.sg_list, count.min(most)) },
-        });
-        wr = request.next;
-        if posted.len() >= REQUESTS {
+        let (mut posted, list, count) = request.parts();
+        posted.count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: as the caller promises.
+        posted.segments = unsafe { segments(list, posted.count.min(most)) };
+        all.push(posted);
+        wr = request.next();
+        if all.len() >= REQUESTS {
             break;
         }
     }
-    posted
+    all
 }
 
-/// Returns the requests of a list, each of at most this number of segments.
+/// Returns how many requests of a list are before the one that was refused, if there was an error.
 ///
 /// # Safety
-/// The list ends with a null pointer, and all segments exist.
-unsafe fn receives(mut wr: *const ibv_recv_wr, most: usize) -> Vec<Posted> {
-    let mut posted = Vec::new();
-    // SAFETY: as the caller promises.
-    while let Some(request) = unsafe { wr.as_ref() } {
-        let count = usize::try_from(request.num_sge).unwrap_or(0);
-        posted.push(Posted {
-            id: request.wr_id,
-            opcode: None,
-            flags: 0,
-            count,
-            // SAFETY: as the caller promises.
-            segments: unsafe { segments(request.sg_list, count.min(most)) },
-        });
-        wr = request.next;
-        if posted.len() >= REQUESTS {
-            break;
-        }
+/// The list ends with a null pointer, and `bad` can be read if it is not null.
+unsafe fn taken<W: WorkRequest>(error: c_int, mut wr: *mut W, bad: *mut *mut W) -> usize {
+    if error == 0 || bad.is_null() {
+        return 0;
     }
-    posted
+    // SAFETY: as the caller promises.
+    let bad = unsafe { *bad };
+    let mut count = 0;
+    while !wr.is_null() && wr != bad && count < REQUESTS {
+        count += 1;
+        // SAFETY: as the caller promises.
+        wr = unsafe { (*wr).next() };
+    }
+    if wr.is_null() { 0 } else { count }
 }
 
-/// Defines a function that returns how many requests of a list are before the one that was refused,
-/// if there was an error.
-macro_rules! taken {
-    ($name:ident, $type:ty) => {
-        /// # Safety
-        /// The list ends with a null pointer, and `bad` can be read if it is not null.
-        unsafe fn $name(error: c_int, mut wr: *mut $type, bad: *mut *mut $type) -> usize {
-            if error == 0 || bad.is_null() {
-                return 0;
-            }
-            // SAFETY: as the caller promises.
-            let bad = unsafe { *bad };
-            let mut count = 0;
-            while !wr.is_null() && wr != bad && count < REQUESTS {
-                count += 1;
-                // SAFETY: as the caller promises.
-                wr = unsafe { (*wr).next };
-            }
-            if wr.is_null() { 0 } else { count }
-        }
-    };
+/// Posts a list to a queue of a queue pair, with the function of its device. `name` is that of the
+/// call.
+///
+/// # Safety
+/// The conditions of this function apply.
+unsafe fn post<W: WorkRequest>(
+    original: Option<unsafe extern "C" fn(*mut ibv_qp, *mut W, *mut *mut W) -> c_int>,
+    (side, name): (Side, &'static str),
+    qp: *mut ibv_qp,
+    wr: *mut W,
+    bad: *mut *mut W,
+) -> c_int {
+    let Some(original) = original else { return libc::EOPNOTSUPP };
+    let posting = watch(|tables| {
+        let pair = tables.pairs.get(qp as usize)?;
+        let most = match side {
+            Side::Sends => pair.limits.send_segments,
+            Side::Receives => pair.limits.receive_segments,
+        };
+        // SAFETY: the program passes a list.
+        let posted = unsafe { requests(wr, most) };
+        Some(posts::begin(tables, pair, side, posted, here(name)))
+    });
+    // SAFETY: the program calls this function with these arguments.
+    let error = inside(|| unsafe { original(qp, wr, bad) });
+    if let Some(posting) = posting.flatten() {
+        watch(|_| {
+            // SAFETY: the list still exists, and the library has set `bad`.
+            posting.finish(error, unsafe { taken(error, wr, bad) });
+        });
+    }
+    error
 }
-
-taken!(taken_sends, ibv_send_wr);
-taken!(taken_receives, ibv_recv_wr);
 
 /// Posts to a send queue.
 ///
@@ -134,23 +165,8 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: the program has a live queue pair.
     let context = unsafe { (*qp).context };
     let original = originals(context).and_then(|originals| originals.ops.post_send);
-    let Some(original) = original else { return libc::EOPNOTSUPP };
-    let posting = watch(|tables| {
-        let pair = tables.pairs.get(qp as usize)?;
-        // SAFETY: the program passes a list.
-        let posted = unsafe { sends(wr, pair.limits.send_segments) };
-        Some(posts::begin(tables, pair, Side::Sends, posted, here("ibv_post_send")))
-    });
     // SAFETY: the program calls this function with these arguments.
-    let error = inside(|| unsafe { original(qp, wr, bad) });
-    if let Some(posting) = posting.flatten() {
-        watch(|_| {
-            // SAFETY: the list still exists, and the library has set `bad`.
-            let taken = unsafe { taken_sends(error, wr, bad) };
-            posting.finish(error, taken);
-        });
-    }
-    error
+    unsafe { post(original, (Side::Sends, "ibv_post_send"), qp, wr, bad) }
 }
 
 /// Posts to a receive queue.
@@ -165,23 +181,8 @@ pub(super) unsafe extern "C" fn post_recv(
     // SAFETY: the program has a live queue pair.
     let context = unsafe { (*qp).context };
     let original = originals(context).and_then(|originals| originals.ops.post_recv);
-    let Some(original) = original else { return libc::EOPNOTSUPP };
-    let posting = watch(|tables| {
-        let pair = tables.pairs.get(qp as usize)?;
-        // SAFETY: the program passes a list.
-        let posted = unsafe { receives(wr, pair.limits.receive_segments) };
-        Some(posts::begin(tables, pair, Side::Receives, posted, here("ibv_post_recv")))
-    });
     // SAFETY: the program calls this function with these arguments.
-    let error = inside(|| unsafe { original(qp, wr, bad) });
-    if let Some(posting) = posting.flatten() {
-        watch(|_| {
-            // SAFETY: the list still exists, and the library has set `bad`.
-            let taken = unsafe { taken_receives(error, wr, bad) };
-            posting.finish(error, taken);
-        });
-    }
-    error
+    unsafe { post(original, (Side::Receives, "ibv_post_recv"), qp, wr, bad) }
 }
 
 /// Posts to a shared receive queue.
@@ -200,7 +201,7 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     let posting = watch(|tables| {
         let shared = tables.shared.get(srq as usize)?;
         // SAFETY: the program passes a list.
-        let posted = unsafe { receives(wr, shared.segments) };
+        let posted = unsafe { requests(wr, shared.segments) };
         let place = here("ibv_post_srq_recv");
         let numbers = posts::begin_shared(tables, &shared, posted, place);
         Some((shared, numbers, place))
@@ -210,7 +211,7 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     if let Some((shared, numbers, place)) = posting.flatten() {
         watch(|_| {
             // SAFETY: the list still exists, and the library has set `bad`.
-            let taken = unsafe { taken_receives(error, wr, bad) };
+            let taken = unsafe { taken(error, wr, bad) };
             posts::finish_shared(&shared, numbers, place, error, taken);
         });
     }
