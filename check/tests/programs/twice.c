@@ -3,14 +3,6 @@
  */
 #include "two.h"
 
-static void wait_for_event(struct two *two)
-{
-	struct ibv_cq *cq;
-	void *user;
-
-	MUST(!ibv_get_cq_event(two->channel, &cq, &user));
-}
-
 static void acknowledge(struct two *two)
 {
 	ibv_ack_cq_events(two->cq, 1);

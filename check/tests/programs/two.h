@@ -152,6 +152,15 @@ static inline struct ibv_sge data(struct two *two, uint32_t length)
 	return (struct ibv_sge){ (uintptr_t)two->buffer, length, two->mr->lkey };
 }
 
+/* Waits for an event of the completion queue. */
+static inline void wait_for_event(struct two *two)
+{
+	struct ibv_cq *cq;
+	void *user;
+
+	MUST(!ibv_get_cq_event(two->channel, &cq, &user));
+}
+
 /* Polls until there is a completion. Returns its status. */
 static inline enum ibv_wc_status wait_for_one(struct two *two)
 {

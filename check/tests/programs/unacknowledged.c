@@ -3,14 +3,6 @@
  */
 #include "two.h"
 
-static void wait_for_event(struct two *two)
-{
-	struct ibv_cq *cq;
-	void *user;
-
-	MUST(!ibv_get_cq_event(two->channel, &cq, &user));
-}
-
 int main(int argc, char **argv)
 {
 	int wrong = argc > 1 && !strcmp(argv[1], "wrong");
