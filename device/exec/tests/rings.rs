@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use vrnic_abi::admin::{self, CreateCq, CreateQp, CreateSrq, Pages, QpResult, command};
-use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, NO_VLAN, Type};
+use vrnic_abi::qp::{Access, AddressVector, Attr, NO_VLAN, Type};
 use vrnic_abi::{Cqn, Key, Pdn, Srqn};
 use vrnic_exec::adapter::driver::Driver;
 use vrnic_exec::adapter::host::ProcessHost;
@@ -21,6 +21,7 @@ use vrnic_exec::uverbs::ring::{RINGS, SharedRing};
 use vrnic_exec::uverbs::routes::Routes;
 use vrnic_packet::MacAddr;
 use vrnic_queues::mapping::Mapping;
+use vrnic_testdriver::qp::TO_RTS;
 
 /// log2 of the entries of each queue, and of their length in bytes.
 const LOG_ENTRIES: u8 = 4;
@@ -146,9 +147,7 @@ impl Rig {
             hop_limit: 64,
             ..AddressVector::default()
         };
-        let attr = |from, to| Attr {
-            state: to,
-            cur_state: from,
+        let mut attr = Attr {
             path_mtu: 3,
             port: 1,
             access: ACCESS.bits().into(),
@@ -162,23 +161,10 @@ impl Rig {
             av,
             ..Attr::default()
         };
-        let state = AttrMask::STATE;
-        let init = state | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-        let rtr = state
-            | AttrMask::AV
-            | AttrMask::PATH_MTU
-            | AttrMask::DEST_QPN
-            | AttrMask::RQ_PSN
-            | AttrMask::MAX_DEST_RD_ATOMIC
-            | AttrMask::MIN_RNR_TIMER;
-        let rts = state
-            | AttrMask::TIMEOUT
-            | AttrMask::RETRY_CNT
-            | AttrMask::RNR_RETRY
-            | AttrMask::SQ_PSN
-            | AttrMask::MAX_QP_RD_ATOMIC;
-        for (from, to, mask) in [(0, 1, init), (1, 2, rtr), (2, 3, rts)] {
-            self.driver().modify_qp(self.qp.qpn, mask, &attr(from, to)).expect("a change");
+        for (state, mask) in TO_RTS {
+            attr.state = state as u8;
+            self.driver().modify_qp(self.qp.qpn, mask, &attr).expect("a change");
+            attr.cur_state = attr.state;
         }
     }
 

@@ -12,7 +12,7 @@ use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::sq::Opcode;
 use vrnic_simlink::{Fate, Faults};
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{Setup, attributes};
+use vrnic_testdriver::qp::{INIT, RTR, Setup, attributes};
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
@@ -27,18 +27,10 @@ fn to_rtr(guest: &Guest, tune: impl Fn(&mut Attr)) -> Result<(), AdminStatus> {
     let qp = Endpoint::new(guest, Setup::default());
     let mut attr = attributes([2, 2, 2, 2, 2, 2], 77);
     tune(&mut attr);
-    let init = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
     attr.state = State::Init as u8;
-    guest.modify_qp(qp.qpn, init, &attr).expect("INIT");
-    let rtr = AttrMask::STATE
-        | AttrMask::AV
-        | AttrMask::PATH_MTU
-        | AttrMask::DEST_QPN
-        | AttrMask::RQ_PSN
-        | AttrMask::MAX_DEST_RD_ATOMIC
-        | AttrMask::MIN_RNR_TIMER;
+    guest.modify_qp(qp.qpn, INIT, &attr).expect("INIT");
     attr.state = State::Rtr as u8;
-    let result = guest.modify_qp(qp.qpn, rtr, &attr).map_err(|refused| refused.0);
+    let result = guest.modify_qp(qp.qpn, RTR, &attr).map_err(|refused| refused.0);
     let expected = if result.is_ok() { State::Rtr } else { State::Init };
     assert_eq!(qp.state(), expected);
     result
