@@ -125,23 +125,29 @@ fn a_long_message_to_a_foreign_peer_waits_for_its_acknowledgement() {
     assert_eq!(pass(&cable, &mut b, 100 * MS), None);
 }
 
+/// B sends a short message that A acknowledges at once, and `count` messages that A acknowledges
+/// late. None of these is complete before its acknowledgement.
+fn acknowledge_late(cable: &Cable, [a, b]: [&mut Endpoint; 2], count: usize) {
+    cable.settle();
+    for nth in 0..4 {
+        a.post_recv(nth, &[a.sge(0, 100)]);
+    }
+    send(b, 100);
+    assert_eq!(pass(cable, b, MS), Some(Status::Success));
+    cable.links[0].borrow_mut().rule(|_| Fate::Delay(40 * MS));
+    for _ in 0..count {
+        send(b, 100);
+        assert_eq!(pass(cable, b, 30 * MS), None);
+        assert_eq!(pass(cable, b, 30 * MS), Some(Status::Success));
+    }
+}
+
 /// Two acknowledgements arrive late. After that, no message waits for its acknowledgement.
 #[test]
 fn a_peer_that_holds_acknowledgements_back_is_noticed() {
     let cable = Cable::new(1, Faults::default());
     let (mut a, mut b) = connected(&cable);
-    cable.settle();
-    for nth in 0..4 {
-        a.post_recv(nth, &[a.sge(0, 100)]);
-    }
-    send(&mut b, 100);
-    assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
-    cable.links[0].borrow_mut().rule(|_| Fate::Delay(40 * MS));
-    for _ in 0..2 {
-        send(&mut b, 100);
-        assert_eq!(pass(&cable, &mut b, 30 * MS), None);
-        assert_eq!(pass(&cable, &mut b, 30 * MS), Some(Status::Success));
-    }
+    acknowledge_late(&cable, [&mut a, &mut b], 2);
     send(&mut b, 100);
     assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
     assert_eq!(a.recv_cq.poll().map(|cqe| status(&cqe)), Some(Status::Success));
@@ -173,18 +179,7 @@ fn a_short_message_waits_for_its_acknowledgement_if_the_program_wants_it() {
         let mut a = Endpoint::new(&cable.ga, Setup::default());
         let mut b = Endpoint::new(&cable.gb, setup);
         stream::connect_pair(&a, &b);
-        cable.settle();
-        for nth in 0..4 {
-            a.post_recv(nth, &[a.sge(0, 100)]);
-        }
-        send(&mut b, 100);
-        assert_eq!(pass(&cable, &mut b, MS), Some(Status::Success));
-        cable.links[0].borrow_mut().rule(|_| Fate::Delay(40 * MS));
-        for _ in 0..3 {
-            send(&mut b, 100);
-            assert_eq!(pass(&cable, &mut b, 30 * MS), None);
-            assert_eq!(pass(&cable, &mut b, 30 * MS), Some(Status::Success));
-        }
+        acknowledge_late(&cable, [&mut a, &mut b], 3);
         while let Some(cqe) = a.recv_cq.poll() {
             assert_eq!(status(&cqe), Status::Success);
         }
