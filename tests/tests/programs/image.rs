@@ -12,6 +12,8 @@ use tempfile::TempDir;
 use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::repository::script::{run, said, static_program, succeed, top};
 
+use super::readme;
+
 /// Returns the suite.
 pub(crate) fn suite() -> Result<Suite> {
     // Not in /tmp, which may be in memory.
@@ -129,10 +131,7 @@ fn prebuilt(root: &Path) -> Result<()> {
     command.args(user).args(["--bounding-set=-all", "--no-new-privs", "env", "-i"]);
     command.arg(format!("VRNIC_CACHE={}", folder.join("cache").display()));
     command.args(["PATH=/usr/bin:/bin", "VRNIC_ACCEL=tcg", "bash", "-euc"]);
-    let page = fs::read_to_string(top()?.join("docs/ci.md"))?;
-    let mut blocks =
-        page.split("```\n").filter(|block| block.starts_with("scripts/lab --prebuilt"));
-    let block = blocks.next().context("docs/ci.md has no such command")?;
+    let block = readme::beginning(readme::PREBUILT)?.concat();
     let block = block.replace("scripts/lab", "clone/scripts/lab").replace("build/image", "image");
     let block = block.replace("--peer ib_write_bw", "--peer 'ib_write_bw -F -n 100'");
     command.arg(block.replace("'ib_write_bw $", "'ib_write_bw -F -n 100 $"));

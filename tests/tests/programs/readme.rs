@@ -53,12 +53,15 @@ fn blocks(document: &str) -> Result<Vec<String>> {
 }
 
 /// Returns the blocks of all documents that begin with this text.
-fn beginning(with: &str) -> Result<Vec<String>> {
+pub(super) fn beginning(with: &str) -> Result<Vec<String>> {
     let all: Vec<_> = DOCUMENTS.iter().map(|document| blocks(document)).collect::<Result<_>>()?;
     let found: Vec<_> = all.concat().into_iter().filter(|it| it.starts_with(with)).collect();
     ensure!(!found.is_empty(), "no block begins with '{with}'");
     Ok(found)
 }
+
+/// The beginning of the block that the suite `image` runs.
+pub(super) const PREBUILT: &str = "scripts/lab --prebuilt";
 
 /// The beginnings of the blocks that the cases run.
 const RUN: [&str; 12] = [
@@ -84,7 +87,7 @@ const NOT_RUN: [&str; 10] = [
     "yaml\njobs:",
     "yaml\nname: rdma",
     "scripts/image",
-    "scripts/lab --prebuilt",
+    PREBUILT,
     "vng --run",
     "net='-netdev",
     "virsh define",
@@ -226,7 +229,7 @@ fn labs() -> Result<()> {
     let system = Paths::from_env()?.system.join("disk");
     let script = top()?.join("scripts/lab");
     let all = beginning("scripts/lab")?;
-    for block in all.iter().filter(|block| !block.starts_with("scripts/lab --prebuilt")) {
+    for block in all.iter().filter(|block| !block.starts_with(PREBUILT)) {
         let mine = image.path().join("mine.tar");
         let block = block.replace("mine.tar", &mine.to_string_lossy());
         let block = block.replace("mine.qcow2", &system.to_string_lossy());
