@@ -26,8 +26,10 @@ use std::time::Instant;
 
 use vrnic_packet::Nanos;
 
-/// Returns a time for the limits of warnings.
-fn now() -> Nanos {
+/// Returns the time on the monotonic clock of this process.
+#[must_use]
+#[inline]
+pub fn now() -> Nanos {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     Nanos::default().plus(START.elapsed())
 }

@@ -1,13 +1,14 @@
 //! The worker threads.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::nanosleep;
 use rustix::time::{ClockId, clock_gettime};
+pub use vrnic_control::now;
 use vrnic_packet::Nanos;
 
 use super::engines::{Engines, Polled};
@@ -20,15 +21,6 @@ use crate::os::sys::{self, LoadMeter};
 
 /// Number of polls without work between two readings of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 16;
-
-/// The time at which the daemon's clock is zero.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// Returns the time on the daemon's monotonic clock.
-#[must_use]
-pub fn now() -> Nanos {
-    Nanos::default().plus(START.elapsed())
-}
 
 /// The clocks of the present thread.
 struct ThreadClocks;
