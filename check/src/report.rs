@@ -47,7 +47,7 @@ struct Key {
 /// Counts of equal reports.
 #[derive(Debug, Default)]
 struct Counted {
-    /// How often each was found, and whether it is suppressed.
+    /// The number of times that each was found, and whether it is suppressed.
     equal: HashMap<Key, Equal>,
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn say_about(text: &str) {
 }
 
 fn print(line: &str) {
-    // There is nobody to tell if standard error is closed.
+    // If standard error is closed, no reader is left.
     let _written = signals::write(|| io::stderr().write_all(line.as_bytes()));
 }
 

@@ -7,7 +7,7 @@ pub struct Info {
     pub number: u32,
     /// The name in suppressions.
     pub name: &'static str,
-    /// What a program must not do, as one sentence.
+    /// A sentence that says what a program must not do.
     pub sentence: &'static str,
     /// What says so.
     pub source: &'static str,
@@ -116,7 +116,7 @@ rules! {
     AcknowledgedTwice = 18, "acknowledged-twice",
         "More events are acknowledged than have been received.",
         "ibv_get_cq_event(3): one acknowledgement for each event";
-    /// A completion that arrives in between wakes nobody.
+    /// A completion that arrives in between wakes no thread.
     NoPollAfterArming = 19, "no-poll-after-arming",
         "A program waits for an event without a poll of the queue after it has armed it.",
         "ibv_get_cq_event(3): poll the queue after each ibv_req_notify_cq";

@@ -138,7 +138,7 @@ fn unwind(here: usize) -> Stack {
             let (address, above) = (frame.ip() as usize, frame.sp() as usize);
             let place = above.wrapping_sub(size_of::<usize>());
             if address < FIRST_PAGE {
-                // What starts a program or a thread has no caller.
+                // The code that starts a program or a thread has no caller.
                 return false;
             }
             if place < here && is_plain {
@@ -206,7 +206,7 @@ impl Stack {
             seen.all.get(number).cloned().unwrap_or_default()
         };
         let mut frames: Vec<_> = addresses.iter().flat_map(|address| frames(*address)).collect();
-        // What starts a program tells nothing.
+        // The frames of the code that starts a program or a thread do not help a reader.
         let has = |frame: &Frame, name| frame.function.as_deref() == Some(name);
         if let Some(main) = frames.iter().position(|frame| has(frame, "main")) {
             frames.truncate(main + 1);

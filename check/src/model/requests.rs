@@ -132,7 +132,7 @@ impl Request {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) requests: VecDeque<Request>,
-    /// How many of them the library has taken.
+    /// Number of requests that the library has taken.
     taken: usize,
     /// The number of the next one.
     next: u64,

@@ -27,7 +27,7 @@ struct Open {
     index: u32,
     /// When it was read.
     from: u64,
-    /// What it is.
+    /// The description of the request.
     args: Value,
 }
 

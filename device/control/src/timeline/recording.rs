@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 pub enum Form {
     /// Lines of text.
     Text,
-    /// What Perfetto and chrome://tracing read.
+    /// JSON that Perfetto and chrome://tracing read.
     Perfetto,
 }
 

@@ -129,7 +129,7 @@ impl Tree {
         ] {
             self.put(&format!("{port}/{name}"), &format!("{text}\n"))?;
         }
-        // Who opens one gets the value of that moment.
+        // A program that opens one of these files gets the value at that moment.
         for name in STAT_NAMES {
             self.put(&format!("{port}/hw_counters/{name}"), "0\n")?;
         }

@@ -26,7 +26,7 @@ struct Domain {
     file: Option<FileId>,
     /// Number of device files that have it.
     opened: u32,
-    /// How often each target is open, by number.
+    /// Number of openings of each target, by the target's number.
     targets: HashMap<u32, u32>,
 }
 

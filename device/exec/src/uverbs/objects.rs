@@ -80,7 +80,7 @@ pub struct Qp {
     pub signals_all: bool,
     /// The send queue in device memory: the offset and the length there.
     pub device_sq: Option<(u64, u64)>,
-    /// What a target of XRC has instead of queues.
+    /// The opening, if the queue pair is a target of XRC, which has no queues.
     pub target: Option<Target>,
 }
 
