@@ -13,7 +13,7 @@ pub mod text;
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::host::Host;
 use vrnic_adapter::objects::faults::trace::{Record, Records, Step};
@@ -24,14 +24,23 @@ use vrnic_faults::names::name_of;
 /// The most records of a reply.
 const MAX_RECORDS: usize = 4096;
 
-/// Executes a command for the trace of an adapter.
+/// Executes a command for the trace of the adapter of a function. Without the function's name it is
+/// the only adapter.
 ///
 /// # Errors
-/// Says why the queue pair cannot be traced, or that the trace has ended.
-pub fn execute<H: Host>(
-    adapter: &Arc<Adapter<H>>,
+/// Says that there is no such adapter, why the queue pair cannot be traced, or that the trace has
+/// ended.
+pub fn execute<'a, H: Host>(
+    adapters: impl Iterator<Item = &'a Arc<Adapter<H>>>,
+    function: Option<&str>,
     command: &TraceCommand,
 ) -> anyhow::Result<Reply> {
+    let mut named = adapters.filter(|it| function.is_none_or(|name| it.name() == name));
+    let adapter = named.next().with_context(|| match function {
+        Some(name) => format!("there is no function '{name}'"),
+        None => "there is no function".to_owned(),
+    })?;
+    ensure!(named.next().is_none(), "there are several functions: use --function");
     match *command {
         TraceCommand::Begin { qp } => adapter.begin_trace(qp)?,
         TraceCommand::Take => {

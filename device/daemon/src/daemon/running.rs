@@ -9,7 +9,6 @@ use vrnic_control::reconfig::Answer;
 use vrnic_control::timeline;
 use vrnic_control_api::request::{Place, Reply, Request};
 use vrnic_control_api::share::{Claim, shares};
-use vrnic_control_api::trace::TraceCommand;
 use vrnic_control_api::uplink::Way;
 use vrnic_control_api::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
 use vrnic_faults::Rule;
@@ -158,7 +157,10 @@ impl Running {
             }
             Request::ClearFaults(rule) => self.faults.clear(rule),
             Request::Trace { function, command } => {
-                return self.trace(function.as_deref(), &command).unwrap_or_else(refused);
+                let state = self.state.lock();
+                let adapters = state.functions.iter().map(|it| it.hosted().adapter());
+                return timeline::execute(adapters, function.as_deref(), &command)
+                    .unwrap_or_else(refused);
             }
             Request::AddUplink(settings) => self.add_uplink(settings),
             Request::RemoveUplink(name) => self.remove_uplink(&name),
@@ -171,19 +173,6 @@ impl Running {
             Request::ShareFunction { name, claim } => self.share(&name, claim),
         };
         done.map_or_else(refused, |()| Reply::Done)
-    }
-
-    /// Executes a command for the trace of a function. Without a name it is the only function.
-    fn trace(&self, function: Option<&str>, command: &TraceCommand) -> anyhow::Result<Reply> {
-        let state = self.state.lock();
-        let mut named =
-            state.functions.iter().filter(|it| function.is_none_or(|name| it.name() == name));
-        let found = named.next().with_context(|| match function {
-            Some(name) => format!("there is no function '{name}'"),
-            None => "there is no function".to_owned(),
-        })?;
-        anyhow::ensure!(named.next().is_none(), "there are several functions: use --function");
-        timeline::execute(found.hosted().adapter(), command)
     }
 
     /// Adds a rule for faults. Returns its number.

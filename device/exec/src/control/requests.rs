@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use vrnic_control::capture::recorder::Recorder;
 use vrnic_control::reconfig::Answer;
 use vrnic_control::{fault_view, timeline};
 use vrnic_control_api::request::{Place, Reply, Request};
-use vrnic_control_api::trace::TraceCommand;
 use vrnic_faults::{Rule, RuleId};
 
 use crate::adapter::driver::Driver;
@@ -45,7 +44,10 @@ impl Requests {
                 self.traffic.clear(rule.map(RuleId::new))?;
                 Reply::Done
             }
-            Request::Trace { function, command } => self.trace(function.as_deref(), &command)?,
+            Request::Trace { function, command } => {
+                let adapters = self.drivers.iter().map(Driver::adapter);
+                timeline::execute(adapters, function.as_deref(), &command)?
+            }
             Request::Capture { at, snap_length } => return self.capture(at, snap_length),
             Request::ListUplinks => Reply::Uplinks(Vec::new()),
             Request::ListPorts => Reply::Ports(Vec::new()),
@@ -66,20 +68,6 @@ impl Requests {
         let exists = self.drivers.iter().any(|driver| driver.adapter().name() == name);
         ensure!(exists, "there is no function '{name}'");
         Ok(())
-    }
-
-    /// Executes a command for the trace of an adapter. Without a name it is the only one.
-    fn trace(&self, function: Option<&str>, command: &TraceCommand) -> anyhow::Result<Reply> {
-        if let Some(name) = function {
-            self.check(name)?;
-        }
-        let mut named = self
-            .drivers
-            .iter()
-            .filter(|driver| function.is_none_or(|name| driver.adapter().name() == name));
-        let found = named.next().context("there is no function")?;
-        ensure!(named.next().is_none(), "there are several functions: use --function");
-        timeline::execute(found.adapter(), command)
     }
 
     fn capture(&self, at: Place, snap_length: u32) -> anyhow::Result<Answer> {
