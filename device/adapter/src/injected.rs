@@ -11,7 +11,7 @@ use vrnic_faults::Site;
 
 use crate::adapter::Adapter;
 use crate::host::{Host, Lane};
-use crate::objects::faults::injection::LateEvent;
+use crate::objects::faults::injection::DelayedEvent;
 use crate::objects::faults::trace::{Records, Traced};
 
 /// The result of [`Adapter::run_faults`].
@@ -85,7 +85,7 @@ impl<H: Host> Adapter<H> {
     }
 
     /// Writes an event that was held back.
-    fn deliver_late(&self, LateEvent { eqn, kind, id, .. }: LateEvent) {
+    fn deliver_late(&self, DelayedEvent { eqn, kind, id, .. }: DelayedEvent) {
         let caller = self.core().late_caller(Lane::SHARED);
         if kind == Kind::Completion {
             if let Some(cq) = self.objects.cqs.get(id.into()) {

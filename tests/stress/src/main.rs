@@ -10,7 +10,7 @@
 //! | [`threads`] | many threads on one context |
 //! | [`outlive`] | a process that goes on when its device fails |
 //! | [`idle`] | TCP clients that send nothing |
-//! | [`late`] | a process that posts requests after its device was removed |
+//! | [`removal`] | a process that posts requests after its device was removed |
 //! | [`owner`] | processes that connect a QP: its owner, and a process of another user |
 //! | [`starve`] | a process that runs out of memory |
 //! | [`connect`] | connections that are begun and ended at random |
@@ -33,11 +33,11 @@ mod fork;
 mod heap;
 mod idle;
 mod kill;
-mod late;
 mod listen;
 mod loopback;
 mod outlive;
 mod owner;
+mod removal;
 mod renumber;
 mod starve;
 mod threads;
@@ -53,9 +53,9 @@ use answer::Serve;
 use connect::{Connect, Reject};
 use idle::Idle;
 use kill::Kill;
-use late::Late;
 use listen::Listen;
 use owner::{Own, Seize};
+use removal::Late;
 use renumber::Renumber;
 use starve::Starve;
 use unknown::Unknown;
@@ -127,7 +127,7 @@ fn execute(command: &Command) -> Result<()> {
         Command::Threads => threads::run(),
         Command::Hold(options) => workload::hold(options),
         Command::Outlive => outlive::run(),
-        Command::Late(options) => late::run(options),
+        Command::Late(options) => removal::run(options),
         Command::Own(options) => owner::own(options),
         Command::Idle(options) => idle::run(options),
         Command::Seize(options) => owner::seize(options),

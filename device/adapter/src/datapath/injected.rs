@@ -7,7 +7,7 @@ use vrnic_abi::cq::{self, Status};
 use vrnic_roce::time::rnr_delay;
 use vrnic_roce::wire::syndrome::RnrTimer;
 
-use super::there::There;
+use super::peer_context::PeerContext;
 use super::turn::TurnContext;
 use crate::host::Host;
 use crate::objects::faults::trace::Step;
@@ -35,7 +35,7 @@ pub(crate) fn copied<H: Host>(
 
 /// Returns whether the next message finds no receive.
 #[cold]
-pub(crate) fn hides<H: Host>(there: &There<'_, H>, responder: &Responder) -> bool {
+pub(crate) fn hides<H: Host>(there: &PeerContext<'_, H>, responder: &Responder) -> bool {
     let pause = rnr_delay(RnrTimer::new(responder.min_rnr_timer));
     let turn = &there.turn;
     turn.core.injection.hides_receive(turn.faults_here(), there.qp.qpn, pause)

@@ -11,7 +11,7 @@
 //! | [`gate`] | the rules for packets between adapters and their network |
 //! | `injected`, `disorder` | faults by rules; the order of bytes that one of them changes |
 //! | [`requester`], [`responder`] | the two halves of a QP |
-//! | [`inbound`], [`refusal`], [`there`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
+//! | [`inbound`], [`refusal`], [`peer_context`] | a message as a responder receives it; the reasons for a refusal; the responder's QP |
 //! | [`sgl`], `runs` | scatter/gather lists, and copies between two of them; addresses that are looked up once |
 //! | `local_wr` | work requests that send no message: for keys, and for address ranges |
 //! | [`transport`] | the paths between QPs: the local copy, datagrams, packets, TCP connections, known peers |
@@ -25,6 +25,7 @@ pub mod inbound;
 pub(crate) mod injected;
 pub(crate) mod local_wr;
 mod outbox;
+pub mod peer_context;
 pub mod refusal;
 pub mod requester;
 pub mod responder;
@@ -32,7 +33,6 @@ pub(crate) mod runs;
 pub mod send_queue;
 pub mod sgl;
 pub mod space;
-pub mod there;
 pub mod transport;
 pub mod turn;
 pub mod wqe_fetch;

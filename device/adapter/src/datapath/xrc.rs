@@ -7,8 +7,8 @@ use vrnic_abi::Srqn;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
-use crate::datapath::there::There;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::cq::Cq;
@@ -20,7 +20,7 @@ use crate::objects::qp::Responder;
 /// [`Refusal::Invalid`] if the target's domain has no such SRQ, or if the SRQ with which the
 /// message began has been destroyed.
 pub(crate) fn choose<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     srqn: Srqn,
 ) -> Result<(), Refusal> {
@@ -41,7 +41,10 @@ pub(crate) fn choose<H: Host>(
 
 /// Returns the CQ of the receives of a QP: for a target that of the SRQ of the message in progress.
 #[inline]
-pub(crate) fn receive_cq<'r, H: Host>(there: &'r There<'_, H>, responder: &'r Responder) -> &'r Cq {
+pub(crate) fn receive_cq<'r, H: Host>(
+    there: &'r PeerContext<'_, H>,
+    responder: &'r Responder,
+) -> &'r Cq {
     let shared = responder.xrc.as_ref().filter(|_| there.qp.kind == Type::XrcTgt);
     let xrc = shared.and_then(|srq| srq.xrc.as_ref());
     xrc.map_or(&*there.qp.recv_cq, |xrc| &*xrc.cq)
@@ -53,7 +56,7 @@ pub(crate) fn receive_cq<'r, H: Host>(there: &'r There<'_, H>, responder: &'r Re
 /// # Errors
 /// Returns an error if the CQ has no room. The target has failed then.
 pub(crate) fn complete<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &Responder,
     completion: &Completion,
 ) -> Result<(), Refusal> {

@@ -3,7 +3,7 @@
 //! | module | what it tests |
 //! | --- | --- |
 //! | `arming` | completion queues that are armed at random |
-//! | `behind` | memory without a mapping, which the daemon reaches by messages to the VMM |
+//! | `external` | memory without a mapping, which the daemon reaches by messages to the VMM |
 //! | `device_memory` | device memory: the part of BAR2 that work requests reach at its bus addresses |
 //! | `hostile` | guests that make mistakes, or are hostile |
 //! | `huge_pages` | guest memory of huge pages |
@@ -13,8 +13,8 @@
 //! | `wake` | doorbells for a worker that falls asleep |
 
 pub(crate) mod arming;
-pub(crate) mod behind;
 pub(crate) mod device_memory;
+pub(crate) mod external;
 pub(crate) mod hostile;
 pub(crate) mod huge_pages;
 pub(crate) mod messages;

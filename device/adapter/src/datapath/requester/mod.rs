@@ -28,9 +28,9 @@ use self::differences::Differences;
 use self::paired::Rules;
 use self::work::Work;
 use crate::datapath::constants::MAX_KEY_WAITS;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::space::Space;
-use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::{datagram, packets, raw};
 use crate::datapath::turn::{Allowance, TurnContext};
@@ -185,7 +185,7 @@ fn meet<'a, H: Host>(
     requester: &Requester<H>,
     peer: &'a Peer<H>,
     slice: &'a Slice<'a, H>,
-) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
+) -> Option<(PeerContext<'a, H>, MutexGuard<'a, Responder>)> {
     let (responder, config) = (peer.qp.responder.lock(), &requester.config);
     let is_peer = peer.qp.kind == qp.kind.info().peer
         && responder.source_qpn == qp.qpn
@@ -195,7 +195,7 @@ fn meet<'a, H: Host>(
         && (qp.kind == Type::Uc || responder.first_psn == config.first_psn);
     is_peer.then(|| {
         let asker = responder.asker();
-        (There::patient(&peer.core, &peer.qp, asker, slice), responder)
+        (PeerContext::patient(&peer.core, &peer.qp, asker, slice), responder)
     })
 }
 

@@ -10,10 +10,10 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_iwarp::wire::terminate::Cause;
 
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::Turn;
-use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::tcp::{self, rdma};
 use crate::datapath::turn::{Allowance, TurnContext};
@@ -96,7 +96,7 @@ pub(super) struct RefusedMessage<'e, 'a, H: Host> {
     /// The requester's QP.
     pub(super) qp: &'e Qp<H>,
     /// The peer.
-    pub(super) there: &'e There<'a, H>,
+    pub(super) there: &'e PeerContext<'a, H>,
     /// The peer's receiving half.
     pub(super) responder: &'e mut Responder,
     /// The work request.

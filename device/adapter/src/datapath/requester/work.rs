@@ -11,10 +11,10 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 
 use super::differences::Differences;
 use super::paired::{RefusedMessage, Rules};
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::{BATCH, Entry, Taken, Turn, move_to, not_now, take};
-use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::packet_counters;
 use crate::datapath::transport::peers::Network;
@@ -62,7 +62,7 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) requester: &'a mut Requester<H>,
     pub(super) batch: &'a mut Batch,
     /// The peer and its receiving half, if the peer is connected to this QP.
-    pub(super) there: Option<(There<'a, H>, MutexGuard<'a, Responder>)>,
+    pub(super) there: Option<(PeerContext<'a, H>, MutexGuard<'a, Responder>)>,
     /// Number of bytes that it may still move.
     pub(super) budget: u64,
     /// The watcher, if it wants to see messages.

@@ -7,9 +7,9 @@ use vrnic_abi::sq::FlushFlags;
 
 use super::{end, find};
 use crate::datapath::inbound::{Inbound, Remote};
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::Denied;
 use crate::objects::qp::Responder;
@@ -19,7 +19,7 @@ use crate::objects::qp::Responder;
 /// # Errors
 /// Returns the reason for which the message is refused.
 pub fn atomic_write<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
     bytes: [u8; 8],
@@ -38,7 +38,7 @@ pub fn atomic_write<H: Host>(
 /// # Errors
 /// Returns the reason for which the message is refused.
 pub fn flush<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
 ) -> Result<(), Refusal> {
@@ -69,7 +69,7 @@ pub(super) fn allowed(responder: &Responder, flags: FlushFlags) -> Result<(), Re
 /// Returns the memory whose key a FLUSH must be allowed to use, and its length. That is at least
 /// one byte, because the key of a FLUSH is always checked (rxe_resp.c, `check_rkey`).
 pub(super) fn range<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     memory: Remote,
     length: u32,
     flags: FlushFlags,

@@ -24,9 +24,9 @@ use self::outcome::received;
 use self::receives::{receive, take};
 use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::local_wr;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::xrc;
 use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::{Message, RemoteUse, User};
@@ -42,7 +42,7 @@ use crate::stats::Counter;
 /// Returns the reason for which the message is refused.
 #[inline(always)]
 pub fn find<'a, H: Host>(
-    there: &'a There<'_, H>,
+    there: &'a PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
     side: &mut SgList<'a>,
@@ -99,7 +99,7 @@ pub fn find<'a, H: Host>(
 /// # Errors
 /// Returns the reason for which the segment must not be placed.
 pub fn find_ahead<'a, H: Host>(
-    there: &'a There<'_, H>,
+    there: &'a PeerContext<'_, H>,
     responder: &Responder,
     remote: Remote,
     len: u64,
@@ -115,7 +115,7 @@ pub fn find_ahead<'a, H: Host>(
 /// Returns the reason for which the message is refused.
 #[inline]
 pub fn accept<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
 ) -> Result<(), Refusal> {
@@ -132,7 +132,7 @@ pub fn accept<H: Host>(
 /// has failed then.
 #[inline(always)]
 pub fn end<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
     side: &SgList<'_>,
@@ -168,7 +168,7 @@ pub fn end<H: Host>(
 /// # Errors
 /// Returns the reason for which the message is refused.
 pub fn atomic<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
 ) -> Result<u64, Refusal> {
@@ -181,7 +181,7 @@ pub fn atomic<H: Host>(
 
 /// Changes the word in `side`. Returns its old value.
 fn change_word<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     inbound: &Inbound,
     side: &SgList<'_>,
 ) -> Result<u64, Refusal> {
@@ -216,7 +216,7 @@ pub struct Source {
 /// # Errors
 /// Returns the reason for which the READ cannot continue.
 pub fn read_on<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &Responder,
     source: &Source,
     into: &mut [u8],
@@ -245,7 +245,7 @@ pub fn read_on<H: Host>(
 
 /// Reports the first message on a QP whose driver waits for one.
 #[cold]
-fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
+fn established<H: Host>(there: &PeerContext<'_, H>, responder: &mut Responder) {
     responder.established = true;
     if there.qp.state() == State::Rtr {
         there.turn.core.report(Kind::CommEstablished, there.qp.qpn);
@@ -254,7 +254,7 @@ fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
 
 /// Returns the peer's QP as a user of keys.
 #[inline]
-fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
+fn user<H: Host>(there: &PeerContext<'_, H>, responder: &Responder) -> User {
     match &responder.xrc {
         Some(srq) if there.qp.kind == Type::XrcTgt => User { qpn: there.qp.qpn, ..srq.user() },
         _ => there.qp.user(),
@@ -269,7 +269,7 @@ fn accepts_reads(responder: &Responder) -> Result<(), Refusal> {
 /// Adds the memory that a message refers to by a key, if the QP has this right.
 #[inline(always)]
 fn add_remote<'a, H: Host>(
-    there: &'a There<'_, H>,
+    there: &'a PeerContext<'_, H>,
     responder: &Responder,
     side: &mut SgList<'a>,
     wanted: &Wanted,
@@ -291,7 +291,7 @@ struct Wanted {
 /// Adds memory that a message refers to by a key, after the checks of the key.
 #[inline(always)]
 fn look_up<'a, H: Host>(
-    there: &'a There<'_, H>,
+    there: &'a PeerContext<'_, H>,
     responder: &Responder,
     side: &mut SgList<'a>,
     &Wanted { remote, len, message, need }: &Wanted,
@@ -307,7 +307,7 @@ fn look_up<'a, H: Host>(
 /// Records that the last bytes of a message have been copied by a key that may be valid for one
 /// message only.
 #[inline]
-fn placed<H: Host>(there: &There<'_, H>, number: u64, remote: Remote, side: &SgList<'_>) {
+fn placed<H: Host>(there: &PeerContext<'_, H>, number: u64, remote: Remote, side: &SgList<'_>) {
     if side.one_touch() {
         let message = Message { qpn: there.qp.qpn, number };
         there.turn.tpt.end_message(remote.key, message);
@@ -318,7 +318,7 @@ fn placed<H: Host>(there: &There<'_, H>, number: u64, remote: Remote, side: &SgL
 /// command.
 #[cold]
 fn end_key<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     inbound: &Inbound,
     side: &SgList<'_>,
 ) -> Result<Option<Ended>, Refusal> {

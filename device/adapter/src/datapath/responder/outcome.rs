@@ -11,9 +11,9 @@ use vrnic_faults::Site;
 use super::receives::next;
 use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::injected;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::BATCH;
-use crate::datapath::there::There;
 use crate::datapath::xrc;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
@@ -29,7 +29,7 @@ use crate::stats::Counter;
 /// # Errors
 /// Returns an error if the receive CQ has no room. The QP has failed then.
 pub fn received<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
     ended: Option<Ended>,
@@ -66,7 +66,7 @@ pub fn received_after_readers<H: Host>(
     if let Ended::Command(key) = ended {
         qp.tpt.finish_command(key);
     }
-    received(&There::new(core, qp, slice), responder, inbound, Some(ended))
+    received(&PeerContext::new(core, qp, slice), responder, inbound, Some(ended))
 }
 
 /// Writes the completion of a receive. If an event is due, the requester reports it later.
@@ -74,7 +74,7 @@ pub fn received_after_readers<H: Host>(
 /// # Errors
 /// Returns an error if the receive CQ has no room. The QP has failed then.
 pub fn complete<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     completion: &Completion,
 ) -> Result<(), Refusal> {
@@ -105,7 +105,7 @@ pub fn complete<H: Host>(
 /// Returns an error if the receive CQ has no room.
 #[cold]
 fn fail_completion<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &Responder,
     completion: &Completion,
 ) -> Result<(), Refusal> {
@@ -117,7 +117,7 @@ fn fail_completion<H: Host>(
 
 /// Moves the responder's QP to the error state because of `refusal`, completes the receive in
 /// progress, and reports an event to the guest.
-pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: Refusal) {
+pub fn fail<H: Host>(there: &PeerContext<'_, H>, responder: &mut Responder, refusal: Refusal) {
     let (kind, status) = match refusal {
         Refusal::Access(Denied::Memory) | Refusal::Operational => {
             (Kind::QpFatal, Status::LocProtErr)
@@ -156,7 +156,7 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
 /// # Errors
 /// Returns an error if the CQ has no room.
 fn complete_failed<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &Responder,
     completion: &Completion,
 ) -> Result<(), Refusal> {
@@ -170,7 +170,7 @@ fn complete_failed<H: Host>(
 /// the slice is over. Returns their number. Receives of an SRQ are left to other QPs, except one
 /// that a message has begun to fill.
 pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> u32 {
-    let there = There::new(core, qp, slice);
+    let there = PeerContext::new(core, qp, slice);
     let mut responder = qp.responder.lock();
     let mut count = 0;
     while count < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {

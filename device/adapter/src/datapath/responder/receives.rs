@@ -7,9 +7,9 @@ use vrnic_faults::Site;
 
 use crate::datapath::inbound::Inbound;
 use crate::datapath::injected;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::xrc;
 use crate::host::{HeldMemory, Host};
 use crate::objects::qp::Responder;
@@ -26,7 +26,7 @@ use crate::stats::Counter;
 /// [`Refusal::Invalid`] if a message begins although the previous one has not ended,
 /// [`Refusal::Unexpected`] if a message continues that has not begun here.
 pub fn take<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     inbound: &Inbound,
 ) -> Result<(), Refusal> {
@@ -59,7 +59,7 @@ pub fn take<H: Host>(
 /// # Errors
 /// [`Refusal::Operational`] if the queue's index or memory is faulty.
 pub fn next<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
 ) -> Result<Option<RecvWqe>, Refusal> {
     if there.turn.slow_path && there.qp.waits_for(xrc::receive_cq(there, responder)) {
@@ -90,7 +90,7 @@ const FETCHED_TOGETHER: u32 = 2;
 /// Reads the next posted receive.
 #[inline(always)]
 fn fetch<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     Queue { ci, seen, xrc }: Queue<'_>,
     raw: &mut [u8],
 ) -> Result<Option<RecvWqe>, Refusal> {
@@ -131,7 +131,7 @@ fn fetch<H: Host>(
 
 /// Counts a receive that was taken.
 #[inline]
-fn taken<H: Host>(there: &There<'_, H>, recv: RecvWqe) -> RecvWqe {
+fn taken<H: Host>(there: &PeerContext<'_, H>, recv: RecvWqe) -> RecvWqe {
     let segments = recv.segments.map_or(0, |segments| segments.count());
     there.turn.slice.charge(cost::RECEIVE + cost::SEGMENT * segments);
     recv
@@ -140,7 +140,7 @@ fn taken<H: Host>(there: &There<'_, H>, recv: RecvWqe) -> RecvWqe {
 /// Takes the next receive of the SRQ, if the QP or the message has an SRQ.
 #[inline(never)]
 fn fetch_shared<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     xrc: Option<&Arc<Srq>>,
     raw: &mut [u8],
 ) -> Result<Option<RecvWqe>, Refusal> {
@@ -154,7 +154,7 @@ fn fetch_shared<H: Host>(
 /// # Errors
 /// Returns the reason: there is no receive, it is too short, or its memory must not be written.
 pub fn receive<'a, H: Host>(
-    there: &'a There<'_, H>,
+    there: &'a PeerContext<'_, H>,
     responder: &mut Responder,
     side: &mut SgList<'a>,
     inbound: &Inbound,
@@ -175,7 +175,7 @@ pub fn receive<'a, H: Host>(
 /// # Errors
 /// Returns the reason: there is no receive, or its memory must not be written.
 pub fn write<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &Responder,
     from: u64,
     bytes: &[u8],
@@ -199,7 +199,7 @@ pub fn write<H: Host>(
 /// QPs by sending the ends of messages that it never begins. Returns whether there is such a
 /// buffer.
 pub fn receive_ahead<'a, H: Host>(
-    there: &'a There<'_, H>,
+    there: &'a PeerContext<'_, H>,
     responder: &mut Responder,
     side: &mut SgList<'a>,
     nth: usize,
@@ -215,7 +215,7 @@ pub fn receive_ahead<'a, H: Host>(
 /// Returns the receive `nth` and its WQE, after taking all receives up to it; see
 /// [`receive_ahead`]. Returns `None` if there are too few, or if too many would have to be taken.
 fn ahead<'r, H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &'r mut Responder,
     nth: usize,
 ) -> Option<(&'r RecvWqe, &'r [u8])> {
@@ -236,7 +236,7 @@ fn ahead<'r, H: Host>(
 
 /// Returns the number of bytes for which receive `nth` has room; see [`receive_ahead`].
 pub fn length_ahead<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     nth: usize,
 ) -> Option<u64> {

@@ -19,10 +19,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::complete::Completer;
 use crate::datapath::injected;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::Turn;
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{Arrived, Incoming, NotPlaced, place, received};
 use crate::datapath::transport::executing::{Executor, execute_all, wait_for_pages, wait_for_room};
 use crate::datapath::transport::fanout::{self, Members};
@@ -316,7 +316,7 @@ impl<H: Host> Delivery<'_, '_, H> {
         if self.datagram.send.length > core.mtu_bytes() {
             return Sent::Dropped;
         }
-        let there = There::new(core, to, here.slice);
+        let there = PeerContext::new(core, to, here.slice);
         let brought = catch_unwind(AssertUnwindSafe(|| self.bring(&there)));
         brought.unwrap_or_else(|panic| {
             there.charge(panic);
@@ -325,7 +325,7 @@ impl<H: Host> Delivery<'_, '_, H> {
     }
 
     /// Delivers it to a QP that can receive.
-    fn bring(&self, there: &There<'_, H>) -> Sent {
+    fn bring(&self, there: &PeerContext<'_, H>) -> Sent {
         let (here, to) = (self.here, there.qp);
         let Leaving { from, send, source, qkey, .. } = *self.datagram;
         let mut responder = to.responder.lock();

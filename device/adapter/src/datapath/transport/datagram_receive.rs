@@ -4,10 +4,10 @@ use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, GRH_LEN};
 
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, receives};
 use crate::datapath::sgl::{SgList, Side, copy};
-use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, Host};
 use crate::memory::tpt::Denied;
@@ -48,7 +48,7 @@ pub(crate) struct Arrived {
 /// # Errors
 /// Returns an error if there is none, or if the receive CQ has no room. The QP has failed then.
 pub(crate) fn received<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     arrived: &Arrived,
 ) -> Result<(), Refusal> {
@@ -82,7 +82,7 @@ impl NotPlaced {
     /// Returns the reason for which `len` bytes could not be stored in the receiver's memory. A
     /// datagram does not wait for absent pages.
     #[cold]
-    fn target<H: Host>(side: &SgList<'_>, there: &There<'_, H>, len: u64) -> Self {
+    fn target<H: Host>(side: &SgList<'_>, there: &PeerContext<'_, H>, len: u64) -> Self {
         match side.refusal(&there.turn, 0..len) {
             Refusal::Absent => Self::Dropped,
             refusal => Self::Receiver(refusal),
@@ -99,7 +99,7 @@ impl From<Refusal> for NotPlaced {
 /// Copies header and data to the next receive, which becomes the current one.
 pub(crate) fn place<H: Host>(
     here: &TurnContext<'_, H>,
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     incoming: &Incoming<'_>,
 ) -> Result<(), NotPlaced> {

@@ -13,12 +13,12 @@ use vrnic_abi::{Key, Srqn};
 use crate::datapath::disorder::{BLOCK_LEN, Disorder};
 use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::local_wr::key_place;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
 use crate::datapath::runs::Runs;
 use crate::datapath::sgl::{SgList, Side, copy};
-use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, Host};
 use crate::memory::tpt::Denied;
@@ -40,7 +40,7 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     /// The WQE of the work request.
     pub raw: &'e [u8],
     /// The responder.
-    pub there: &'e There<'a, H>,
+    pub there: &'e PeerContext<'a, H>,
     /// Number of bytes of the message that have been moved.
     pub from: u64,
     /// The end of the bytes to move now. Afterwards, the end of the bytes that were moved.

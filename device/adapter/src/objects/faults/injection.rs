@@ -7,11 +7,11 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `guest` | the rules that a guest sets for its own function |
-//! | `late` | events, interrupts and commands that are delayed or lost |
+//! | `delays` | events, interrupts and commands that are delayed or lost |
 //! | `order` | the order in which the bytes of messages become visible |
 
+mod delays;
 mod guest;
-mod late;
 mod order;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,8 +25,8 @@ use vrnic_faults::{Action, Concern, Hit, Opcode, Rules, Site, State, Subject};
 use vrnic_packet::Nanos;
 use vrnic_roce::{Psn, wire};
 
-pub(crate) use self::late::{CommandFate, EventPlace, LateEvent};
-use self::late::{LateCommand, LateInterrupt};
+pub(crate) use self::delays::{CommandFate, DelayedEvent, EventPlace};
+use self::delays::{DelayedCommand, DelayedInterrupt};
 use self::order::Ordered;
 use crate::log_ratelimit::Limiter;
 use crate::objects::completion::Completion;
@@ -68,9 +68,9 @@ struct Waiting {
     orders: BTreeMap<(Qpn, u32), Ordered>,
     /// For each QP without receives, the time until which it has none.
     refusing: HashMap<Qpn, Nanos>,
-    events: Vec<LateEvent>,
-    interrupts: Vec<LateInterrupt>,
-    command: Option<LateCommand>,
+    events: Vec<DelayedEvent>,
+    interrupts: Vec<DelayedInterrupt>,
+    command: Option<DelayedCommand>,
     /// For each worker that pauses, the time until which it does.
     pauses: HashMap<usize, Nanos>,
 }

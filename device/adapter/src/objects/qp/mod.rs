@@ -17,17 +17,15 @@
 //! | [`posted_reads`] | READs that were posted together |
 //! | `send_ring` | the memory of a send queue |
 //! | [`remote`] | the halves of a QP whose peer is reached by packets |
-//! | `held`, `window` | frames that wait for earlier ones; bytes that become visible in another order |
-//! | `late`, `reading` | answers that wait until their bytes are written; bytes of READs that become visible in another order |
+//! | `waiting_frame`, `window` | frames that wait for earlier ones; bytes that become visible in another order |
+//! | `deferred_read`, `reading` | answers that wait until their bytes are written; bytes of READs that become visible in another order |
 //! | [`tcp`] | the state of a QP with a TCP connection |
-//! | [`handed`] | the bytes of a message in progress that the host has taken over |
+//! | [`takeover`] | the bytes of a message in progress that the host has taken over |
 //! | `ahead` | receives that were taken before their messages are next in order |
 
 mod ahead;
+pub(crate) mod deferred_read;
 mod halves;
-pub mod handed;
-pub(crate) mod held;
-pub(crate) mod late;
 pub mod open_reads;
 pub mod outstanding;
 mod path;
@@ -37,8 +35,10 @@ pub(crate) mod reading;
 pub mod remote;
 mod route;
 mod send_ring;
+pub mod takeover;
 pub mod tcp;
 pub mod transitions;
+pub(crate) mod waiting_frame;
 pub(crate) mod window;
 
 use std::collections::BTreeSet;

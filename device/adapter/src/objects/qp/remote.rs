@@ -18,11 +18,11 @@ use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_tcp::{Budget, Rest, Share};
 
 use super::SendRing;
-use super::handed::Handed;
-use super::held::Held;
-use super::late::Late;
+use super::deferred_read::DeferredRead;
 use super::outstanding::{OUTSTANDING_MIN, Outstanding};
 use super::reading::Reading;
+use super::takeover::Takeover;
+use super::waiting_frame::WaitingFrame;
 use super::window::Window;
 use crate::ethernet::{Frame, Parsed};
 
@@ -30,7 +30,7 @@ use crate::ethernet::{Frame, Parsed};
 const LINGER: Duration = Duration::from_millis(10);
 /// Number of slots for frames that are held, and the bytes of their table.
 const SLOTS: usize = 256;
-const HELD_TABLE: usize = SLOTS * size_of::<Option<Box<Held>>>();
+const HELD_TABLE: usize = SLOTS * size_of::<Option<Box<WaitingFrame>>>();
 
 /// The path of packets to the peer, and the checks of packets from it.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +55,9 @@ pub struct Sender {
     /// The outstanding work requests.
     pub outstanding: Outstanding,
     /// The bytes of the READ in progress that the host has taken over, if there were any.
-    pub handed: Option<Box<Handed>>,
+    pub takeover: Option<Box<Takeover>>,
     /// The last answer of this READ, if it waits for them.
-    pub(crate) late: Option<Box<Late>>,
+    pub(crate) late: Option<Box<DeferredRead>>,
     /// The READ in progress, if a rule for faults looks at the order of its bytes.
     pub(crate) reading: Option<Box<Reading>>,
     /// The memory for more than a few outstanding work requests.
@@ -80,7 +80,7 @@ impl Sender {
             outbox: Vec::new(),
             counted: requester::Counters::default(),
             outstanding,
-            handed: None,
+            takeover: None,
             late: None,
             reading: None,
             max_bytes,
@@ -145,9 +145,9 @@ pub struct Receiver {
     /// Decides when the peer is notified of congestion.
     pub notifier: Notifier,
     /// The bytes of a message in progress that the host has taken over, if there were any.
-    pub handed: Option<Box<Handed>>,
+    pub takeover: Option<Box<Takeover>>,
     /// Frames that arrived before a missing one, by slot.
-    held: Vec<Option<Box<Held>>>,
+    held: Vec<Option<Box<WaitingFrame>>>,
     /// The number of these frames.
     count: u32,
     /// The memory for these frames.
@@ -177,7 +177,7 @@ impl Receiver {
             outbox: Vec::new(),
             counted: responder::Counters::default(),
             notifier: Notifier::default(),
-            handed: None,
+            takeover: None,
             held: Vec::new(),
             count: 0,
             share: Share::leaving(Rest::Quarter, memory),
@@ -228,7 +228,7 @@ impl Receiver {
     #[must_use]
     pub(crate) fn keep(&mut self, slot: Slot, packet: Parsed<'_>) -> bool {
         let first = if self.held.is_empty() { HELD_TABLE } else { 0 };
-        if !self.share.take(first + Held::memory(packet.frame)) {
+        if !self.share.take(first + WaitingFrame::memory(packet.frame)) {
             if let Engine::Reliable(engine) = &mut self.engine {
                 engine.lose(slot);
             }
@@ -238,15 +238,15 @@ impl Receiver {
             self.held.resize_with(SLOTS, || None);
         }
         if let Some(place) = self.held.get_mut(slot.index()) {
-            self.share.give_back(place.as_deref().map_or(0, Held::bytes));
+            self.share.give_back(place.as_deref().map_or(0, WaitingFrame::bytes));
             self.count += u32::from(place.is_none());
-            *place = Some(Box::new(Held::of(packet)));
+            *place = Some(Box::new(WaitingFrame::of(packet)));
         }
         true
     }
 
     /// Removes the frame in a slot, and returns it.
-    pub(crate) fn take(&mut self, slot: Slot) -> Option<Box<Held>> {
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<Box<WaitingFrame>> {
         let held = self.held.get_mut(slot.index())?.take()?;
         self.share.give_back(held.bytes());
         self.count -= 1;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use vrnic_packet::Nanos;
 use vrnic_roce::responder::Arrival;
 
-use super::held::Held;
+use super::waiting_frame::WaitingFrame;
 
 /// The most bytes of a window.
 pub(super) const MAX_BYTES: usize = 64 << 10;
@@ -38,13 +38,13 @@ pub(crate) struct Window {
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub(crate) arrival: Arrival,
-    pub(crate) frame: Box<Held>,
+    pub(crate) frame: Box<WaitingFrame>,
     /// The place of the next block in the order.
     pub(crate) place: u64,
     /// The time at which the next blocks are placed.
     pub(crate) due: Nanos,
     /// The packets that wait.
-    pub(crate) behind: VecDeque<Box<Held>>,
+    pub(crate) behind: VecDeque<Box<WaitingFrame>>,
 }
 
 /// The time at which the bytes of a packet are placed.
@@ -65,7 +65,7 @@ impl Window {
     }
 
     /// Makes a packet wait behind the window. Returns whether there was room.
-    pub(crate) fn wait(&mut self, packet: Box<Held>) -> bool {
+    pub(crate) fn wait(&mut self, packet: Box<WaitingFrame>) -> bool {
         match &mut self.closing {
             Some(closing) if closing.behind.len() < MAX_BEHIND => {
                 closing.behind.push_back(packet);

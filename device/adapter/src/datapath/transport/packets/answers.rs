@@ -10,7 +10,7 @@ use vrnic_roce::Discard;
 use vrnic_roce::requester::Effect;
 use vrnic_roce::wire::Packet;
 
-use super::aside::Aside;
+use super::deferral::Deferral;
 use super::disordered::{self, Answer};
 use super::requests::{Received, admit};
 use crate::datapath::constants::{LATE_PAUSE, LONGEST_PAUSE, PAGES_PAUSE};
@@ -20,10 +20,10 @@ use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::host::{Awaited, HeldMemory, Host};
 use crate::memory::tpt::Denied;
-use crate::objects::qp::handed::Handed;
-use crate::objects::qp::held::Held;
-use crate::objects::qp::late::Late;
+use crate::objects::qp::deferred_read::DeferredRead;
 use crate::objects::qp::remote::Sender;
+use crate::objects::qp::takeover::Takeover;
+use crate::objects::qp::waiting_frame::WaitingFrame;
 use crate::objects::qp::{Path, Qp};
 use crate::slice::Slice;
 use crate::stats::Counter;
@@ -46,7 +46,7 @@ pub(super) fn receive<H: Host>(
     }
     admit(network, &sender.way, received)?;
     if let Some(late) = &mut sender.late {
-        let waits = late.wait(Box::new(Held::of(received.arrived)));
+        let waits = late.wait(Box::new(WaitingFrame::of(received.arrived)));
         return if waits { Ok(()) } else { Err(Discard::Early) };
     }
     let here = TurnContext::patient(network.core(), qp, asker, slice);
@@ -75,13 +75,13 @@ fn take<H: Host>(
     };
     let now = here.now();
     match found {
-        Err(Aside::Absent) => {
+        Err(Deferral::Absent) => {
             sender.engine.ask_again(now.plus(pause(here, PAGES_PAUSE)));
             return Ok(());
         }
-        Err(Aside::Awaited(wait)) => {
-            let mut late = Late::new(now, now.plus(wait));
-            let _has_room = late.wait(Box::new(Held::of(received.arrived)));
+        Err(Deferral::Awaited(wait)) => {
+            let mut late = DeferredRead::new(now, now.plus(wait));
+            let _has_room = late.wait(Box::new(WaitingFrame::of(received.arrived)));
             sender.late = Some(Box::new(late));
             return Ok(());
         }
@@ -102,8 +102,8 @@ fn take<H: Host>(
     let placed = match found {
         Ok(Some(runs)) => runs.write::<H>(&here.memory, bytes),
         Ok(None) => place(here, qp, sender, id, offset, bytes),
-        Err(Aside::Handed) => Some(()),
-        Err(Aside::Refused | Aside::Absent | Aside::Awaited(_)) => None,
+        Err(Deferral::TakenOver) => Some(()),
+        Err(Deferral::Refused | Deferral::Absent | Deferral::Awaited(_)) => None,
     };
     here.moved(bytes.len() as u64);
     if placed.is_none() {
@@ -172,7 +172,7 @@ fn sink<H: Host>(
     qp: &Qp<H>,
     sender: &mut Sender,
     packet: &Packet<'_>,
-) -> Result<Option<Runs>, Aside> {
+) -> Result<Option<Runs>, Deferral> {
     let Some((id, bytes)) = sender.engine.waits_for(packet.head.psn) else {
         return Ok(None);
     };
@@ -185,9 +185,9 @@ fn sink<H: Host>(
     if side.has_ranges() {
         let waits = !side.has(range.start, range.end);
         let is_absent = waits && side.fault(here, range) == Denied::Absent;
-        return if is_absent { Err(Aside::Absent) } else { Ok(None) };
+        return if is_absent { Err(Deferral::Absent) } else { Ok(None) };
     }
-    let is_handed = sender.handed.as_ref().is_some_and(|it| it.is_of(id));
+    let is_handed = sender.takeover.as_ref().is_some_and(|it| it.is_of(id));
     // The engine does not take an answer after a missing one.
     let is_next = sender.engine.next_answered() == Some(id);
     if is_next && (here.core.injection.looks_at(Site::Copy) || sender.reading.is_some()) {
@@ -202,14 +202,14 @@ fn sink<H: Host>(
         return Ok(None);
     }
     if is_handed || !side.is_immediate::<H>(&here.memory, range.clone()) {
-        let handed = sender.handed.get_or_insert_default();
-        handed.turn_to(id);
+        let takeover = sender.takeover.get_or_insert_default();
+        takeover.turn_to(id);
         let ends = range.end == posted.send.length;
-        return hand_over(here, handed, &side, Part { range, ends, payload: packet.payload });
+        return hand_over(here, takeover, &side, Part { range, ends, payload: packet.payload });
     }
     match Runs::find(&side, range.clone()) {
         Some(runs) => Ok(Some(runs)),
-        None if side.fault(here, range) == Denied::Absent => Err(Aside::Absent),
+        None if side.fault(here, range) == Denied::Absent => Err(Deferral::Absent),
         None => Ok(None),
     }
 }
@@ -227,24 +227,24 @@ struct Part<'p> {
 #[cold]
 fn hand_over<H: Host>(
     here: &TurnContext<'_, H>,
-    handed: &mut Handed,
+    takeover: &mut Takeover,
     side: &SgList<'_>,
     Part { range, ends, payload }: Part<'_>,
-) -> Result<Option<Runs>, Aside> {
+) -> Result<Option<Runs>, Deferral> {
     // Neither does it take one of another length.
-    if payload.len() as u64 != range.end.saturating_sub(range.start) || !handed.has(range.start) {
+    if payload.len() as u64 != range.end.saturating_sub(range.start) || !takeover.has(range.start) {
         return Ok(None);
     }
-    if !handed.has(range.end) {
-        if side.hand_over::<H>(&here.memory, range.start, payload, handed.progress()).is_err() {
+    if !takeover.has(range.end) {
+        if side.hand_over::<H>(&here.memory, range.start, payload, takeover.progress()).is_err() {
             let is_absent = side.fault(here, range) == Denied::Absent;
-            return Err(if is_absent { Aside::Absent } else { Aside::Refused });
+            return Err(if is_absent { Deferral::Absent } else { Deferral::Refused });
         }
-        handed.reach(range.end);
+        takeover.reach(range.end);
     }
-    match handed.awaited() {
-        Awaited::Failed => Err(Aside::Refused),
-        Awaited::Soon if ends => Err(Aside::Awaited(pause(here, LATE_PAUSE))),
-        _ => Err(Aside::Handed),
+    match takeover.awaited() {
+        Awaited::Failed => Err(Deferral::Refused),
+        Awaited::Soon if ends => Err(Deferral::Awaited(pause(here, LATE_PAUSE))),
+        _ => Err(Deferral::TakenOver),
     }
 }

@@ -15,9 +15,9 @@ use super::connect::{Ends, path};
 use super::frames;
 use super::requests::Received;
 use crate::datapath::constants::MEMBERS_AT_ONCE;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::responder::outcome;
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{self, Arrived, NotPlaced, place};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
@@ -181,7 +181,7 @@ fn bring<H: Host>(
     if !qp.kind.is_datagram() || !qp.receives() {
         return Err(Discard::State);
     }
-    let there = There::new(network.core(), qp, slice);
+    let there = PeerContext::new(network.core(), qp, slice);
     let mut responder = qp.responder.lock();
     let Incoming { source, imm, solicited, bytes } = datagram::accept(packet, responder.qkey)?;
     let header = network_header(frame.network_header);

@@ -5,8 +5,8 @@ use std::ops::Range;
 use vrnic_abi::Qpn;
 use vrnic_abi::sq::{Class, Opcode};
 
-use super::aside::Aside;
-use super::kept::Kept;
+use super::deferral::Deferral;
+use super::reordering::Reordering;
 use crate::datapath::constants::{BLOCKS_PAUSE, PAGES_PAUSE};
 use crate::datapath::sgl::SgList;
 use crate::datapath::turn::TurnContext;
@@ -35,7 +35,7 @@ pub(super) fn place<H: Host>(
     reading: &mut Option<Box<Reading>>,
     side: &SgList<'_>,
     answer: &Answer<'_>,
-) -> Option<Aside> {
+) -> Option<Deferral> {
     let Answer { id, ref range, ends, payload, .. } = *answer;
     if payload.len() as u64 != range.end.saturating_sub(range.start) {
         return None;
@@ -51,16 +51,16 @@ pub(super) fn place<H: Host>(
         return None;
     }
     if range.end != known.end() || known.place.is_none() {
-        return Some(Aside::Handed);
+        return Some(Deferral::TakenOver);
     }
     match blocks(here, known, side) {
-        Err(Denied::Absent) => return Some(Aside::Awaited(PAGES_PAUSE)),
-        Err(_) => return Some(Aside::Refused),
-        Ok(false) => return Some(Aside::Awaited(BLOCKS_PAUSE)),
+        Err(Denied::Absent) => return Some(Deferral::Awaited(PAGES_PAUSE)),
+        Err(_) => return Some(Deferral::Refused),
+        Ok(false) => return Some(Deferral::Awaited(BLOCKS_PAUSE)),
         Ok(true) if ends => *reading = None,
         Ok(true) => known.turn_over(),
     }
-    Some(Aside::Handed)
+    Some(Deferral::TakenOver)
 }
 
 /// Decides on the READ that an answer begins.
@@ -94,6 +94,6 @@ fn blocks<H: Host>(
     else {
         return Ok(true);
     };
-    let placed = Kept { start, bytes, seed }.place::<H>(side, &here.memory, place);
+    let placed = Reordering { start, bytes, seed }.place::<H>(side, &here.memory, place);
     placed.map_err(|at| side.fault(here, at))
 }

@@ -12,11 +12,11 @@
 //! | [`arrivals`] | delivery of a frame to a QP |
 //! | [`message`] | messages, translated between work requests, the engine and the responder |
 //! | `requests` | execution of the peer's requests |
-//! | `late` | requests whose bytes become visible in another order, because of a rule for faults |
+//! | `deferred_requests` | requests whose bytes become visible in another order, because of a rule for faults |
 //! | `answers` | answers of the peer |
-//! | `aside` | the reasons for which bytes of an answer are not written at once |
+//! | `deferral` | the reasons for which bytes of an answer are not written at once |
 //! | `disordered` | answers whose bytes become visible in another order, because of a rule for faults |
-//! | `kept` | the bytes of such requests and answers |
+//! | `reordering` | the bytes of such requests and answers |
 //! | `datagrams` | datagrams in both directions |
 //! | [`turn`] | a turn of a QP: answers, requests, completions |
 //! | `take` | work requests taken out of the send queue |
@@ -25,15 +25,15 @@
 
 mod answers;
 pub(crate) mod arrivals;
-mod aside;
 pub(crate) mod connect;
 mod counts;
 pub(crate) mod datagrams;
+mod deferral;
+mod deferred_requests;
 mod disordered;
 mod frames;
-mod kept;
-mod late;
 pub(crate) mod message;
+mod reordering;
 mod requests;
 mod take;
 pub(crate) mod turn;

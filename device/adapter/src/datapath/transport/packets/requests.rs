@@ -15,17 +15,17 @@ use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn};
 use super::frames;
 use super::message::{Message, verdict};
 use crate::datapath::inbound::{Inbound, Operation};
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, flush, outcome};
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Parsed;
 use crate::host::{Awaited, Host};
 use crate::objects::core::Core;
-use crate::objects::qp::handed::Handed;
-use crate::objects::qp::held::Held;
 use crate::objects::qp::remote::{Engine, Receiver, Way};
+use crate::objects::qp::takeover::Takeover;
+use crate::objects::qp::waiting_frame::WaitingFrame;
 use crate::objects::qp::window::Placing;
 use crate::objects::qp::{Ended, Qp, Responder};
 use crate::slice::{Slice, cost};
@@ -43,7 +43,7 @@ pub(super) struct Received<'f> {
 
 impl<'f> Received<'f> {
     /// Returns the packet of a frame that was held. The frame was checked when it arrived.
-    pub(super) fn of(held: &'f Held) -> Option<Self> {
+    pub(super) fn of(held: &'f WaitingFrame) -> Option<Self> {
         let arrived = held.parsed();
         let parsed = RoceFrame::of(arrived.frame.bytes(), &arrived.headers).ok()??;
         let packet = parsed.checked_packet().ok()?;
@@ -121,7 +121,7 @@ impl<H: Host> Half<'_, H> {
         }
         self.notify(receiver, received);
         if let Some(window) = receiver.window.as_deref_mut().filter(|it| it.closing.is_some()) {
-            let waits = window.wait(Box::new(Held::of(received.arrived)));
+            let waits = window.wait(Box::new(WaitingFrame::of(received.arrived)));
             return if waits { Ok(()) } else { Err(Discard::Early) };
         }
         let result = self.packet(receiver, received).and_then(|()| self.held(receiver));
@@ -203,7 +203,7 @@ impl<H: Host> Half<'_, H> {
             return Ok(());
         }
         let kept = placing == Placing::Kept;
-        let result = self.execute(arrival, payload, kept, &mut receiver.handed);
+        let result = self.execute(arrival, payload, kept, &mut receiver.takeover);
         if placing == Placing::Kept
             && result.is_ok()
             && let Some(window) = &mut receiver.window
@@ -249,7 +249,7 @@ impl<H: Host> Half<'_, H> {
     /// Moves the QP to the error state.
     #[cold]
     pub(super) fn fail(&mut self, refusal: Refusal) {
-        let there = There::new(self.core, self.qp, self.slice);
+        let there = PeerContext::new(self.core, self.qp, self.slice);
         outcome::fail(&there, self.responder, refusal);
     }
 
@@ -260,14 +260,14 @@ impl<H: Host> Half<'_, H> {
         arrival: &Arrival,
         payload: &[u8],
         kept: bool,
-        handed: &mut Option<Box<Handed>>,
+        takeover: &mut Option<Box<Takeover>>,
     ) -> Result<Option<u64>, Refusal> {
         let message = Message::new(arrival, self.responder);
         let ended = {
             // A lost message of an unreliable connection does not come again.
             let there = match self.qp.kind {
-                Type::Uc => There::new(self.core, self.qp, self.slice),
-                _ => There::patient(self.core, self.qp, self.responder.asker(), self.slice),
+                Type::Uc => PeerContext::new(self.core, self.qp, self.slice),
+                _ => PeerContext::patient(self.core, self.qp, self.responder.asker(), self.slice),
             };
             there.turn.step(Counter::RxPkts);
             there.turn.add(Counter::RxBytes, payload.len() as u64);
@@ -288,7 +288,7 @@ impl<H: Host> Half<'_, H> {
                     flush::flush(&there, self.responder, &message.inbound)?;
                     None
                 }
-                _ => place(&there, self.responder, &message, Bytes { payload, kept }, handed)?,
+                _ => place(&there, self.responder, &message, Bytes { payload, kept }, takeover)?,
             };
             if message.ends {
                 there.turn.step(operation.executed());
@@ -315,11 +315,11 @@ struct Bytes<'a> {
 /// memory of a READ, whose bytes are sent with the answers. Returns the key that the message has
 /// invalidated.
 fn place<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     message: &Message,
     bytes: Bytes<'_>,
-    handed: &mut Option<Box<Handed>>,
+    takeover: &mut Option<Box<Takeover>>,
 ) -> Result<Option<Ended>, Refusal> {
     let Message { inbound, ends } = message;
     let mut side = SgList::default();
@@ -328,11 +328,11 @@ fn place<H: Host>(
     responder::accept(there, responder, &Inbound { from: 0, ..*inbound })?;
     let Bytes { payload, kept } = bytes;
     let range = inbound.from..inbound.from.saturating_add(payload.len() as u64);
-    let is_handed = handed.as_ref().is_some_and(|it| it.is_of(inbound.number));
+    let is_handed = takeover.as_ref().is_some_and(|it| it.is_of(inbound.number));
     if kept && side.has(range.start, range.end) {
         // The bytes are placed later.
     } else if is_handed || !side.is_immediate::<H>(&there.turn.memory, range.clone()) {
-        hand_over(there, handed.get_or_insert_default(), message, &side, payload)?;
+        hand_over(there, takeover.get_or_insert_default(), message, &side, payload)?;
     } else {
         side.write::<H>(&there.turn.memory, inbound.from, payload)
             .map_err(|_| side.refusal(&there.turn, range))?;
@@ -352,8 +352,8 @@ fn place<H: Host>(
 /// executed when all bytes of the message have arrived there.
 #[cold]
 fn hand_over<H: Host>(
-    there: &There<'_, H>,
-    handed: &mut Handed,
+    there: &PeerContext<'_, H>,
+    takeover: &mut Takeover,
     message: &Message,
     side: &SgList<'_>,
     payload: &[u8],
@@ -364,13 +364,13 @@ fn hand_over<H: Host>(
     }
     let Message { inbound, ends } = message;
     let end = inbound.from.saturating_add(payload.len() as u64);
-    handed.turn_to(inbound.number);
-    if !handed.has(end) {
-        side.hand_over::<H>(&there.turn.memory, inbound.from, payload, handed.progress())
+    takeover.turn_to(inbound.number);
+    if !takeover.has(end) {
+        side.hand_over::<H>(&there.turn.memory, inbound.from, payload, takeover.progress())
             .map_err(|_| side.refusal(&there.turn, inbound.from..end))?;
-        handed.reach(end);
+        takeover.reach(end);
     }
-    match handed.awaited() {
+    match takeover.awaited() {
         Awaited::Failed => Err(Refusal::Operational),
         Awaited::Soon if *ends => Err(Refusal::Absent),
         _ => Ok(()),

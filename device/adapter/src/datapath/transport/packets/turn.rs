@@ -19,11 +19,11 @@ use super::requests::{Half, read_nak};
 use super::{answers, counts, frames};
 use crate::datapath::constants::{LONGEST_PAUSE, MAX_FRAMES, MAX_KEY_WAITS, NO_ROOM_PAUSE};
 use crate::datapath::inbound::Remote;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{self, Source, outcome};
 use crate::datapath::send_queue::{Turn, drained};
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::taking::{Next, take_all};
@@ -375,7 +375,7 @@ fn answers<H: Host>(
     if !engine.has_reply() {
         return Leaves::None;
     }
-    let there = There::patient(network.core(), qp, responder.asker(), slice);
+    let there = PeerContext::patient(network.core(), qp, responder.asker(), slice);
     // Acknowledgements are short and always sent, so that the peer can continue.
     let room = if engine.is_reading() { room(network, way) } else { MAX_FRAMES };
     for _ in 0..MAX_FRAMES.min(room) {
@@ -428,7 +428,7 @@ fn is_too_long<H: Host>(turn: &TurnContext<'_, H>, length: usize) -> bool {
 
 /// Copies the bytes of a packet that answers a READ.
 fn read<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &Responder,
     reply: &Reply,
     payload: &mut [u8],

@@ -6,10 +6,10 @@ use vrnic_abi::qp::Type;
 use vrnic_packet::offload;
 use vrnic_packet::segments::cut::each_of;
 
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, receives};
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::Frame;
 use crate::host::Host;
@@ -45,7 +45,7 @@ pub(crate) fn arrive<H: Host>(
     // The number may have been given to a QP of another type since the frame was queued.
     let qp = qp.filter(|qp| qp.kind == Type::RawPacket && core.carries() && qp.receives());
     if let Some(qp) = qp {
-        let there = There::new(core, &qp, slice);
+        let there = PeerContext::new(core, &qp, slice);
         let mut responder = qp.responder.lock();
         let _counted = each_of(frame.clone(), |frame| {
             received += u64::from(bring(&there, &mut responder, &frame));
@@ -61,7 +61,7 @@ pub(crate) fn arrive<H: Host>(
 }
 
 /// Puts a frame into the next receive. Returns whether it was received.
-fn bring<H: Host>(there: &There<'_, H>, responder: &mut Responder, frame: &Frame) -> bool {
+fn bring<H: Host>(there: &PeerContext<'_, H>, responder: &mut Responder, frame: &Frame) -> bool {
     // The QP may have failed, or may have been reset, before the lock was acquired.
     if !there.qp.receives() {
         return false;
@@ -84,7 +84,7 @@ fn bring<H: Host>(there: &There<'_, H>, responder: &mut Responder, frame: &Frame
 
 /// Copies a frame to the next receive, which becomes the current one.
 fn place<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     bytes: &[u8],
 ) -> Result<(), NotReceived> {
@@ -111,7 +111,7 @@ fn place<H: Host>(
 /// # Errors
 /// Returns an error if there is none, or if the CQ has no room. The QP has failed then.
 fn complete<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     responder: &mut Responder,
     bytes: &[u8],
 ) -> Result<(), Refusal> {

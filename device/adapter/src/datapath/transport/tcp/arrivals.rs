@@ -7,7 +7,7 @@ use vrnic_tcp::wire::{Segment, TooLong};
 
 use super::rdma::Reach;
 use super::{bytes, iscsi, segments};
-use crate::datapath::there::There;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::transport::ingress::{tuple, tuple_of};
 use crate::datapath::transport::peers::Network;
 use crate::ethernet::{Class, Classified, Frame, Joint, Parsed};
@@ -58,7 +58,7 @@ pub(crate) fn arrive<H: Host>(
             }
             Content::Bytes(content) => {
                 let receives = &mut content.receives;
-                let there = &counted(There::new(core, &qp, slice), frame, segment);
+                let there = &counted(PeerContext::new(core, &qp, slice), frame, segment);
                 each(frame, segment, |segment| {
                     bytes::note_push(link.tcp(), receives, segment);
                     let inbox = &mut bytes::Inbox { there, responder, receives };
@@ -67,7 +67,7 @@ pub(crate) fn arrive<H: Host>(
             }
             Content::Iscsi(content) => {
                 let Toe { receives, mode, .. } = &mut **content;
-                let there = &counted(There::new(core, &qp, slice), frame, segment);
+                let there = &counted(PeerContext::new(core, &qp, slice), frame, segment);
                 each(frame, segment, |segment| {
                     let inbox = bytes::Inbox { there, responder, receives };
                     link.tcp_mut().receive(now, segment, &mut iscsi::Inbox::new(inbox, mode));
@@ -90,8 +90,12 @@ fn each(frame: &Frame, whole: &Segment<'_>, mut receive: impl FnMut(&Segment<'_>
     }
 }
 
-/// Counts the bytes of a frame that carries no messages, at the QP in `there`.
-fn counted<'a, H: Host>(there: There<'a, H>, frame: &Frame, segment: &Segment<'_>) -> There<'a, H> {
+/// Counts the bytes of a frame that carries no messages, at the QP in `peer_context`.
+fn counted<'a, H: Host>(
+    there: PeerContext<'a, H>,
+    frame: &Frame,
+    segment: &Segment<'_>,
+) -> PeerContext<'a, H> {
     there.turn.add(Counter::RxPkts, frame.count() as u64);
     there.turn.add(Counter::RxBytes, segment.payload.len() as u64);
     there

@@ -16,7 +16,7 @@ use super::switched::Switched;
 use super::waits::Waits;
 use crate::host::Host;
 use crate::objects::qp::WeakPeer;
-use crate::objects::qp::handed::Moves;
+use crate::objects::qp::takeover::Moves;
 
 /// Time limit for the peer's reply, and for the first message of an initiator.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);

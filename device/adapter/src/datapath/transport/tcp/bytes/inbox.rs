@@ -6,11 +6,11 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::sq::MAX_MESSAGE;
 use vrnic_tcp::{Connection, Delivered, Delivery, Offered, Sink, StreamPos, Then};
 
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
 use crate::datapath::responder::receives::{length_ahead, next, receive_ahead, write};
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::Responder;
@@ -23,7 +23,7 @@ pub(crate) const WINDOW: u32 = 1 << 20;
 
 /// The receives of a QP.
 pub(in crate::datapath::transport::tcp) struct Inbox<'a, 't, H: Host> {
-    pub(in crate::datapath::transport::tcp) there: &'a There<'t, H>,
+    pub(in crate::datapath::transport::tcp) there: &'a PeerContext<'t, H>,
     pub(in crate::datapath::transport::tcp) responder: &'a mut Responder,
     pub(in crate::datapath::transport::tcp) receives: &'a mut Receives,
 }

@@ -7,8 +7,8 @@ use vrnic_tcp::Connection;
 use vrnic_tcp::connection::{End as TcpEnd, Event as TcpEvent};
 
 use super::inbox::Inbox;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::send_queue::Turn;
-use crate::datapath::there::There;
 use crate::datapath::transport::ended;
 use crate::datapath::transport::taking::{Protocol, Queue};
 use crate::datapath::transport::tcp::turn::{Carrier, Pass, TcpTurn, Traffic};
@@ -153,7 +153,7 @@ impl<H: Host, M> ToeTurn<'_, H, M> {
         &mut self,
         work: impl FnOnce(Inbox<'_, '_, H>, &mut M, &mut Connection) -> T,
     ) -> T {
-        let there = There::new(self.network.core(), self.qp, self.slice);
+        let there = PeerContext::new(self.network.core(), self.qp, self.slice);
         let mut responder = self.qp.responder.lock();
         let Toe { receives, mode, .. } = &mut *self.content;
         let inbox = Inbox { there: &there, responder: &mut responder, receives };

@@ -8,11 +8,11 @@ use vrnic_tcp::{Delivered, Delivery, Sink, StreamPos, Then};
 
 use super::verdict;
 use crate::datapath::local_wr::end_command;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::outcome;
 use crate::datapath::responder::receives::{next, write};
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::transport::tcp::bytes;
 use crate::host::Host;
 use crate::memory::tpt::{ByteRange, Denied};
@@ -25,7 +25,7 @@ use crate::stats::Counter;
 
 /// The receives of a QP, and the PDU in progress.
 pub(in crate::datapath::transport::tcp) struct Inbox<'a, 't, H: Host> {
-    there: &'a There<'t, H>,
+    there: &'a PeerContext<'t, H>,
     responder: &'a mut Responder,
     pub(super) receives: &'a mut Receives,
     session: &'a mut Session,

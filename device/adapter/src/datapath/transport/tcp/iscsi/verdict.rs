@@ -6,14 +6,14 @@ use vrnic_abi::qp::Access;
 use vrnic_iscsi::header::NO_TAG;
 use vrnic_iscsi::{Bhs, Opcode, Solicited};
 
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::host::Host;
 use crate::memory::tpt::{ByteRange, Denied};
 use crate::objects::qp::tcp::iscsi::{Arriving, Session, Target, count};
 
 /// Returns what happens to the PDU with this header. Nothing has changed.
-pub(super) fn judge<H: Host>(there: &There<'_, H>, session: &Session, bhs: &Bhs) -> Arriving {
+pub(super) fn judge<H: Host>(there: &PeerContext<'_, H>, session: &Session, bhs: &Bhs) -> Arriving {
     let whole = Arriving { target: Target::Receive, ..Arriving::default() };
     match bhs.opcode() {
         Some(Opcode::ScsiResponse) => match of_command(there, bhs, Use::NONE) {
@@ -40,7 +40,7 @@ pub(super) fn judge<H: Host>(there: &There<'_, H>, session: &Session, bhs: &Bhs)
     }
 }
 
-fn data_in<H: Host>(there: &There<'_, H>, bhs: &Bhs) -> Arriving {
+fn data_in<H: Host>(there: &PeerContext<'_, H>, bhs: &Bhs) -> Arriving {
     let ends = bhs.has_status();
     let placed = Use { length: bhs.data_len(), need: Access::REMOTE_WRITE };
     let denied = match of_command(there, bhs, placed) {
@@ -97,7 +97,7 @@ impl Use {
 /// Checks that a PDU belongs to a command of the QP, and may use its data. Returns the name that
 /// the consumer has for the command.
 fn of_command<H: Host>(
-    there: &There<'_, H>,
+    there: &PeerContext<'_, H>,
     bhs: &Bhs,
     Use { length, need }: Use,
 ) -> Result<u32, Denied> {

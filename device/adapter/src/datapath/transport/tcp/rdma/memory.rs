@@ -13,17 +13,17 @@ use vrnic_iwarp::wire::ddp::Tagged;
 use vrnic_iwarp::wire::rdmap::AtomicOp;
 
 use crate::datapath::inbound::{self, Remote};
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::receives::receive_ahead;
 use crate::datapath::responder::{self, Source, outcome};
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::{Awaited, HeldMemory, Host};
 use crate::memory::tpt::{Denied, Message, Position, Stream};
 use crate::objects::core::Core;
-use crate::objects::qp::handed::{Handed, Moves};
 use crate::objects::qp::outstanding::Outstanding;
+use crate::objects::qp::takeover::{Moves, Takeover};
 use crate::objects::qp::{Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
@@ -99,7 +99,7 @@ impl<H: Host> Reach<'_, H> {
 
     fn try_place(&mut self, inbound: &Inbound, octets: &[u8]) -> Result<(), Refusal> {
         let message = self.inbound(inbound)?;
-        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
+        let there = PeerContext::patient(self.core, self.qp, self.responder.asker(), self.slice);
         if message.imm.is_some() {
             there.turn.step(Counter::RxPkts);
             return responder::accept(&there, self.responder, &message);
@@ -132,7 +132,7 @@ impl<H: Host> Reach<'_, H> {
     #[cold]
     fn hand_over(
         &mut self,
-        there: &There<'_, H>,
+        there: &PeerContext<'_, H>,
         inbound: &Inbound,
         side: &SgList<'_>,
         octets: &[u8],
@@ -168,7 +168,7 @@ impl<H: Host> Reach<'_, H> {
     /// Checks the last segment of a WRITE whose key may be valid for one message.
     fn touch_last(
         &self,
-        there: &There<'_, H>,
+        there: &PeerContext<'_, H>,
         inbound: &Inbound,
         side: &SgList<'_>,
     ) -> Result<(), Refusal> {
@@ -183,7 +183,7 @@ impl<H: Host> Reach<'_, H> {
 
     /// Ends the WRITE whose last segment was placed by a key for one message before the octets in
     /// front of it had arrived. Returns none if this is another message.
-    fn reach(&self, there: &There<'_, H>, inbound: &Inbound) -> Option<Result<(), Refusal>> {
+    fn reach(&self, there: &PeerContext<'_, H>, inbound: &Inbound) -> Option<Result<(), Refusal>> {
         let Operation::Write(place) = inbound.operation else { return None };
         let (qpn, number) = (self.qp.qpn, self.responder.message(inbound.number));
         let (key, last) = (remote(place).key, self.position(inbound.end));
@@ -199,7 +199,7 @@ impl<H: Host> Reach<'_, H> {
             return Err(Refusal::Operational);
         }
         let ended = {
-            let there = There::new(self.core, self.qp, self.slice);
+            let there = PeerContext::new(self.core, self.qp, self.slice);
             if let Some(ended) = self.reach(&there, inbound) {
                 there.turn.step(message.operation.executed());
                 return ended;
@@ -224,7 +224,7 @@ impl<H: Host> Reach<'_, H> {
 
     /// Places octets of a WRITE or of a SEND after a gap in the stream. Returns whether it did.
     fn try_ahead(&mut self, early: &Early, octets: &[u8]) -> bool {
-        let there = There::new(self.core, self.qp, self.slice);
+        let there = PeerContext::new(self.core, self.qp, self.slice);
         // Octets in front of the last segment may have to wait, and it with them.
         if early.last && there.turn.memory.may_wait() {
             return false;
@@ -265,7 +265,7 @@ impl<H: Host> Reach<'_, H> {
 
     fn try_atomic(&mut self, inbound: &Inbound) -> Result<u64, Refusal> {
         let message = self.inbound(inbound)?;
-        let there = There::new(self.core, self.qp, self.slice);
+        let there = PeerContext::new(self.core, self.qp, self.slice);
         let old = responder::atomic(&there, self.responder, &message)?;
         there.turn.step(message.operation.executed());
         Ok(old)
@@ -275,7 +275,7 @@ impl<H: Host> Reach<'_, H> {
     /// for the peer.
     #[cold]
     fn refuse(&mut self, refusal: Refusal) -> Refused {
-        let there = There::new(self.core, self.qp, self.slice);
+        let there = PeerContext::new(self.core, self.qp, self.slice);
         outcome::fail(&there, self.responder, refusal);
         refused(refusal)
     }
@@ -338,7 +338,7 @@ impl<H: Host> Memory for Reach<'_, H> {
     }
 
     fn read_source(&mut self, source: &ReadSource, at: u32, into: &mut [u8]) -> Result<(), Undone> {
-        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
+        let there = PeerContext::patient(self.core, self.qp, self.responder.asker(), self.slice);
         let part = Source {
             remote: remote(source.at),
             at: at.into(),
@@ -408,7 +408,7 @@ struct Part {
 #[cold]
 fn store_later<H: Host>(
     here: &TurnContext<'_, H>,
-    stored: &mut Handed,
+    stored: &mut Takeover,
     sink: &SgList<'_>,
     octets: &[u8],
     Part { range, ends }: &Part,

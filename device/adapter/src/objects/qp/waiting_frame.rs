@@ -6,12 +6,12 @@ use crate::ethernet::{Frame, Parsed};
 
 /// A frame that waits for an earlier one.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct WaitingFrame {
     frame: Frame,
     headers: Headers,
 }
 
-impl Held {
+impl WaitingFrame {
     /// Returns a copy of a frame that has arrived.
     pub(crate) fn of(Parsed { frame, headers }: Parsed<'_>) -> Self {
         Self { frame: frame.compact(), headers }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The reason for which the bytes of an answer are not written when the engine takes it.
-pub(super) enum Aside {
+pub(super) enum Deferral {
     /// Pages of the memory are absent, and have been requested, or the host has no room for the
     /// bytes.
     Absent,
@@ -12,7 +12,7 @@ pub(super) enum Aside {
     Awaited(Duration),
     /// The bytes are kept, or the host has taken them over. If they are the last ones, all bytes of
     /// the message have been written.
-    Handed,
+    TakenOver,
     /// The host could not write bytes of the message.
     Refused,
 }

@@ -12,7 +12,7 @@ use crate::objects::faults::trace::Step;
 
 /// An event that is written later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LateEvent {
+pub(crate) struct DelayedEvent {
     due: Nanos,
     /// The event queue.
     pub(crate) eqn: Eqn,
@@ -29,14 +29,14 @@ pub(crate) struct EventPlace {
 
 /// An interrupt that is raised later.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LateInterrupt {
+pub(super) struct DelayedInterrupt {
     due: Nanos,
     vector: u16,
 }
 
 /// A command that is executed later.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LateCommand {
+pub(super) struct DelayedCommand {
     index: u32,
     due: Nanos,
 }
@@ -57,7 +57,7 @@ pub(crate) enum CommandFate {
 /// The things whose time has come.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    pub(crate) events: Vec<LateEvent>,
+    pub(crate) events: Vec<DelayedEvent>,
     /// The vectors of interrupts.
     pub(crate) vectors: Vec<u16>,
     /// True if an admin command is to be executed.
@@ -77,7 +77,7 @@ impl Injection {
         let held = match self.hit(&subject, here.now) {
             Some(Action::DropEvent) => true,
             Some(Action::DelayEvent(by)) => {
-                let event = LateEvent { due: here.now.plus(by), eqn, kind, id };
+                let event = DelayedEvent { due: here.now.plus(by), eqn, kind, id };
                 self.wait(|waiting| push(&mut waiting.events, event));
                 true
             }
@@ -95,7 +95,7 @@ impl Injection {
         let held = match self.hit(&subject, here.now) {
             Some(Action::DropInterrupt) => true,
             Some(Action::DelayInterrupt(by)) => {
-                let late = LateInterrupt { due: here.now.plus(by), vector };
+                let late = DelayedInterrupt { due: here.now.plus(by), vector };
                 self.wait(|waiting| push(&mut waiting.interrupts, late));
                 true
             }
@@ -114,7 +114,7 @@ impl Injection {
         opcode: vrnic_abi::admin::Opcode,
     ) -> CommandFate {
         let known = self.waiting.lock().command.filter(|known| known.index == index);
-        if let Some(LateCommand { due, .. }) = known {
+        if let Some(DelayedCommand { due, .. }) = known {
             return if here.now < due { CommandFate::Waits } else { self.run_late() };
         }
         let opcode = Some(Opcode::Command(opcode));
@@ -123,7 +123,7 @@ impl Injection {
             Some(Action::FailCommand(status)) => CommandFate::Fails(status),
             Some(Action::DropCommand) => CommandFate::Lost,
             Some(Action::DelayCommand(by)) => {
-                let late = LateCommand { index, due: here.now.plus(by) };
+                let late = DelayedCommand { index, due: here.now.plus(by) };
                 self.wait(|waiting| waiting.command = Some(late));
                 CommandFate::Waits
             }

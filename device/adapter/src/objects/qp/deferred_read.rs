@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vrnic_packet::Nanos;
 
-use super::held::Held;
+use super::waiting_frame::WaitingFrame;
 
 /// The most packets that wait, with the first one. The peer must send further ones again.
 const MAX_PACKETS: usize = 64;
@@ -16,22 +16,22 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 
 /// The answer, and the packets after it.
 #[derive(Debug)]
-pub(crate) struct Late {
-    packets: VecDeque<Box<Held>>,
+pub(crate) struct DeferredRead {
+    packets: VecDeque<Box<WaitingFrame>>,
     /// The time at which the answer is executed, if its bytes are written then.
     pub(crate) due: Nanos,
     /// The time at which they are dropped.
     pub(crate) until: Nanos,
 }
 
-impl Late {
+impl DeferredRead {
     /// Creates it for an answer that has just arrived.
     pub(crate) fn new(now: Nanos, due: Nanos) -> Self {
         Self { packets: VecDeque::new(), due, until: now.plus(MAX_WAIT) }
     }
 
     /// Adds a packet. Returns whether there was room.
-    pub(crate) fn wait(&mut self, packet: Box<Held>) -> bool {
+    pub(crate) fn wait(&mut self, packet: Box<WaitingFrame>) -> bool {
         let has_room = self.packets.len() < MAX_PACKETS;
         if has_room {
             self.packets.push_back(packet);
@@ -40,7 +40,7 @@ impl Late {
     }
 
     /// Returns all packets, in the order in which they have arrived.
-    pub(crate) fn into_packets(self) -> VecDeque<Box<Held>> {
+    pub(crate) fn into_packets(self) -> VecDeque<Box<WaitingFrame>> {
         self.packets
     }
 }

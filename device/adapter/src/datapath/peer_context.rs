@@ -12,7 +12,7 @@ use crate::objects::qp::Qp;
 use crate::slice::Slice;
 
 /// The responder's QP, during the turn of a requester.
-pub struct There<'a, H: Host> {
+pub struct PeerContext<'a, H: Host> {
     /// The memory, time and counters of its adapter.
     pub turn: TurnContext<'a, H>,
     /// The QP at the other end.
@@ -21,7 +21,7 @@ pub struct There<'a, H: Host> {
     acts: Cell<bool>,
 }
 
-impl<'a, H: Host> There<'a, H> {
+impl<'a, H: Host> PeerContext<'a, H> {
     /// Holds the memory of the QP's adapter.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Arc<Qp<H>>, slice: &'a Slice<'a, H>) -> Self {

@@ -7,7 +7,7 @@ use crate::datapath::sgl::SgList;
 use crate::host::Host;
 
 /// Bytes of a message that are kept until their blocks are placed.
-pub(super) struct Kept<'b> {
+pub(super) struct Reordering<'b> {
     /// The place of the first byte in the message.
     pub(super) start: u64,
     pub(super) bytes: &'b [u8],
@@ -15,7 +15,7 @@ pub(super) struct Kept<'b> {
     pub(super) seed: u64,
 }
 
-impl Kept<'_> {
+impl Reordering<'_> {
     /// Places the next blocks, and advances `place`, which is that of a block in the order. Returns
     /// whether all blocks have been placed.
     ///

@@ -6,7 +6,7 @@ use crate::host::{Awaited, HandedOver};
 
 /// The bytes of a message, from its start on.
 #[derive(Debug, Default)]
-pub struct Handed {
+pub struct Takeover {
     /// The number of the message.
     message: u64,
     /// Number of its bytes that have been taken over, or written.
@@ -18,14 +18,14 @@ pub struct Handed {
 #[derive(Debug, Default)]
 pub struct Moves {
     /// The bytes of the peer's message, if there were any.
-    pub placed: Option<Box<Handed>>,
+    pub placed: Option<Box<Takeover>>,
     /// The bytes of the answer of a READ, if there were any.
-    pub stored: Option<Box<Handed>>,
+    pub stored: Option<Box<Takeover>>,
     /// True if bytes to send are on their way from the memory.
     pub reads: bool,
 }
 
-impl Handed {
+impl Takeover {
     /// Continues with a message. The bytes of another one are forgotten.
     pub fn turn_to(&mut self, message: u64) {
         if self.message != message {

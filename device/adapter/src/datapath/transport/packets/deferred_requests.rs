@@ -9,18 +9,18 @@ use vrnic_packet::Nanos;
 use vrnic_roce::responder::{Arrival, Arriving};
 use vrnic_roce::wire::SendEnd;
 
-use super::kept::Kept;
 use super::message::Message;
+use super::reordering::Reordering;
 use super::requests::{Half, Received};
 use crate::datapath::constants::BLOCKS_PAUSE;
 use crate::datapath::inbound::Inbound;
+use crate::datapath::peer_context::PeerContext;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::sgl::SgList;
-use crate::datapath::there::There;
 use crate::host::Host;
-use crate::objects::qp::held::Held;
 use crate::objects::qp::remote::Receiver;
+use crate::objects::qp::waiting_frame::WaitingFrame;
 use crate::objects::qp::window::{Closing, Placing, Window};
 use crate::stats::Counter;
 
@@ -46,7 +46,7 @@ impl<H: Host> Half<'_, H> {
             return Placing::Kept;
         }
         window.bytes.extend_from_slice(payload);
-        let (frame, due) = (Box::new(Held::of(received.arrived)), self.core.host().now());
+        let (frame, due) = (Box::new(WaitingFrame::of(received.arrived)), self.core.host().now());
         let behind = VecDeque::new();
         window.closing = Some(Closing { arrival: *arrival, frame, place: 0, due, behind });
         Placing::Later
@@ -73,7 +73,7 @@ impl<H: Host> Half<'_, H> {
     /// the packet is refused.
     fn is_relaxed(&mut self, arrival: &Arrival) -> Option<bool> {
         let Message { inbound, .. } = Message::new(arrival, self.responder);
-        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
+        let there = PeerContext::patient(self.core, self.qp, self.responder.asker(), self.slice);
         let mut side = SgList::default();
         responder::find(&there, self.responder, &inbound, &mut side).ok()?;
         Some(side.is_relaxed())
@@ -115,11 +115,11 @@ impl<H: Host> Half<'_, H> {
             return Ok(true);
         };
         let Message { inbound, .. } = Message::new(&closing.arrival, self.responder);
-        let there = There::patient(self.core, self.qp, self.responder.asker(), self.slice);
+        let there = PeerContext::patient(self.core, self.qp, self.responder.asker(), self.slice);
         let mut side = SgList::default();
         responder::find(&there, self.responder, &inbound, &mut side)?;
         responder::accept(&there, self.responder, &Inbound { from: 0, ..inbound })?;
-        Kept { start: window.start, bytes: &window.bytes, seed }
+        Reordering { start: window.start, bytes: &window.bytes, seed }
             .place::<H>(&side, &there.turn.memory, &mut closing.place)
             .map_err(|at| side.refusal(&there.turn, at))
     }
@@ -131,7 +131,7 @@ impl<H: Host> Half<'_, H> {
         let result = match (Received::of(&frame), refused) {
             (_, Some(refusal)) => Err(refusal),
             (Some(Received { packet, .. }), None) => {
-                self.execute(&arrival, packet.payload, false, &mut receiver.handed)
+                self.execute(&arrival, packet.payload, false, &mut receiver.takeover)
             }
             (None, None) => Err(Refusal::Operational),
         };
@@ -150,7 +150,12 @@ impl<H: Host> Half<'_, H> {
     }
 
     /// Delivers packets that have waited. Those behind a new window wait again.
-    fn deliver(&mut self, receiver: &mut Receiver, packets: VecDeque<Box<Held>>, lost: bool) {
+    fn deliver(
+        &mut self,
+        receiver: &mut Receiver,
+        packets: VecDeque<Box<WaitingFrame>>,
+        lost: bool,
+    ) {
         let mut lost = lost | self.held(receiver).is_err();
         for held in packets {
             if let Some(window) = receiver.window.as_deref_mut().filter(|it| it.closing.is_some()) {
