@@ -105,6 +105,13 @@ impl Cable {
         }
     }
 
+    /// Runs for this time.
+    pub(crate) fn pass(&self, time: u64) {
+        let end = self.now() + time;
+        self.run_until(|| self.now() >= end);
+        self.world.clock.fetch_max(end, Ordering::AcqRel);
+    }
+
     pub(crate) fn now(&self) -> u64 {
         self.world.clock.load(Ordering::Acquire)
     }

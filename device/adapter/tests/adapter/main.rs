@@ -8,6 +8,7 @@
 //! | `bus` | the test driver's bus to an adapter in this process |
 //! | `world` | adapters that reach each other, and two connected QPs on two of them |
 //! | `cable` | two daemons, with an adapter each, at the ends of a simulated cable |
+//! | `path` | two QPs that reach each other by one of the paths of messages |
 //! | `network` | packets and TCP connections, ports and addresses |
 //! | `control` | admin commands, limits, ceilings |
 //! | `memory` | regions, keys, windows, and the pages that they lead to |
@@ -28,5 +29,6 @@ mod lifecycle;
 mod memory;
 mod messages;
 mod network;
+mod path;
 mod queues;
 mod world;

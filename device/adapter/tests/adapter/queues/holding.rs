@@ -5,7 +5,6 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `rig` | two connected QPs, by each path of messages |
 //! | `ends` | QPs and CQs that end while entries are held back, and bad indices |
 //! | `events` | the events of full CQs, and of CQs with few free entries |
 //! | `others` | QPs next to one that waits, and other types of QPs |
@@ -13,7 +12,6 @@
 mod ends;
 mod events;
 mod others;
-mod rig;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -24,8 +22,8 @@ use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
-use self::rig::{MS, Path, Rig};
 use crate::bus::Endpoint;
+use crate::path::{Ends, MS, Path};
 
 /// Number of messages, more than the CQ of an endpoint with [`small`] has room for.
 const MESSAGES: u64 = 12;
@@ -43,33 +41,33 @@ fn bytes(id: u64) -> Vec<u8> {
 }
 
 /// Posts the receives and the sends of all messages, and lets them run.
-fn exchange(rig: &mut Rig) {
+fn exchange(ends: &mut Ends) {
     for id in 0..MESSAGES {
-        let (a, b) = (&mut rig.a, &mut rig.b);
+        let (a, b) = (&mut ends.a, &mut ends.b);
         a.fill(id * 256, &bytes(id));
         b.post_recv(id, &[b.sge(id * 256, 256)]);
         a.post_send(&Wr::new(Opcode::Send, &[a.sge(id * 256, bytes(id).len() as u32)]).id(id));
     }
-    rig.pass(50 * MS);
+    ends.pass(50 * MS);
 }
 
 /// Polls all of B's receives, one at a time, and checks that none is lost or out of order.
-fn take_receives(rig: &mut Rig) {
+fn take_receives(ends: &mut Ends) {
     for id in 0..MESSAGES {
-        let got = rig.received();
-        assert_eq!((got.wr_id.get(), status(&got)), (id, Status::Success), "{:?}", rig.path);
-        assert_eq!(rig.b.bytes(id * 256, bytes(id).len()), bytes(id));
+        let got = ends.received();
+        assert_eq!((got.wr_id.get(), status(&got)), (id, Status::Success), "{:?}", ends.path);
+        assert_eq!(ends.b.bytes(id * 256, bytes(id).len()), bytes(id));
     }
-    assert!(rig.b.recv_cq.poll().is_none());
+    assert!(ends.b.recv_cq.poll().is_none());
 }
 
 /// Polls all of A's sends.
-fn take_sends(rig: &mut Rig) {
+fn take_sends(ends: &mut Ends) {
     for id in 0..MESSAGES {
-        let got = rig.sent();
-        assert_eq!((got.wr_id.get(), status(&got)), (id, Status::Success), "{:?}", rig.path);
+        let got = ends.sent();
+        assert_eq!((got.wr_id.get(), status(&got)), (id, Status::Success), "{:?}", ends.path);
     }
-    assert!(rig.a.send_cq.poll().is_none());
+    assert!(ends.a.send_cq.poll().is_none());
 }
 
 /// Returns the asynchronous events of an endpoint's guest about CQs and QPs, without those of its
@@ -84,16 +82,16 @@ fn told(end: &Endpoint) -> Vec<(Kind, u32)> {
 #[test]
 fn receives_wait_for_room() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        assert_eq!(told(&rig.b), [(Kind::CqFull, rig.b.recv_cq.cqn)], "{path:?}");
-        assert_eq!(rig.b.recv_cq.state(), Some(CqState::Full));
-        rig.pass(3000 * MS);
-        assert_eq!((rig.a.state(), rig.b.state()), (State::Rts, State::Rts), "{path:?}");
-        take_receives(&mut rig);
-        assert_eq!(rig.b.recv_cq.state(), Some(CqState::Room));
-        take_sends(&mut rig);
-        assert_eq!((told(&rig.a), told(&rig.b)), (vec![], vec![]), "{path:?}");
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        assert_eq!(told(&ends.b), [(Kind::CqFull, ends.b.recv_cq.cqn)], "{path:?}");
+        assert_eq!(ends.b.recv_cq.state(), Some(CqState::Full));
+        ends.pass(3000 * MS);
+        assert_eq!((ends.a.state(), ends.b.state()), (State::Rts, State::Rts), "{path:?}");
+        take_receives(&mut ends);
+        assert_eq!(ends.b.recv_cq.state(), Some(CqState::Room));
+        take_sends(&mut ends);
+        assert_eq!((told(&ends.a), told(&ends.b)), (vec![], vec![]), "{path:?}");
     }
 }
 
@@ -101,24 +99,24 @@ fn receives_wait_for_room() {
 #[test]
 fn sends_wait_for_room() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, small(), Setup::default());
-        exchange(&mut rig);
-        assert_eq!(told(&rig.a), [(Kind::CqFull, rig.a.send_cq.cqn)], "{path:?}");
+        let mut ends = Ends::new(path, small(), Setup::default());
+        exchange(&mut ends);
+        assert_eq!(told(&ends.a), [(Kind::CqFull, ends.a.send_cq.cqn)], "{path:?}");
         let copies = matches!(path, Path::Copies | Path::StreamCopies);
         if copies {
             for id in 0..=ENTRIES {
-                assert_eq!(rig.b.recv_cq.poll().map(|got| got.wr_id.get()), Some(id));
+                assert_eq!(ends.b.recv_cq.poll().map(|got| got.wr_id.get()), Some(id));
             }
-            assert!(rig.b.recv_cq.poll().is_none(), "{path:?}: a send did not wait");
+            assert!(ends.b.recv_cq.poll().is_none(), "{path:?}: a send did not wait");
         }
-        rig.pass(5000 * MS);
-        take_sends(&mut rig);
-        rig.pass(50 * MS);
+        ends.pass(5000 * MS);
+        take_sends(&mut ends);
+        ends.pass(50 * MS);
         let rest = if copies { ENTRIES + 1..MESSAGES } else { 0..MESSAGES };
         for id in rest {
-            assert_eq!(rig.b.recv_cq.poll().map(|got| got.wr_id.get()), Some(id), "{path:?}");
+            assert_eq!(ends.b.recv_cq.poll().map(|got| got.wr_id.get()), Some(id), "{path:?}");
         }
-        assert_eq!((told(&rig.a), told(&rig.b)), (vec![], vec![]), "{path:?}");
+        assert_eq!((told(&ends.a), told(&ends.b)), (vec![], vec![]), "{path:?}");
     }
 }
 
@@ -126,18 +124,18 @@ fn sends_wait_for_room() {
 #[test]
 fn a_larger_ring_lets_entries_go_on() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        let ring = rig.b.guest.ram().alloc(64 << 3);
-        assert_eq!(rig.b.recv_cq.resize(ring, 3), Ok(()));
-        rig.pass(1000 * MS);
-        assert_eq!(rig.b.recv_cq.state(), Some(CqState::Full), "{path:?}: still too small");
-        let ring = rig.b.guest.ram().alloc(64 << 4);
-        assert_eq!(rig.b.recv_cq.resize(ring, 4), Ok(()));
-        rig.pass(1000 * MS);
-        assert_eq!(rig.b.recv_cq.state(), Some(CqState::Room), "{path:?}");
-        take_sends(&mut rig);
-        take_receives(&mut rig);
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        let ring = ends.b.guest.ram().alloc(64 << 3);
+        assert_eq!(ends.b.recv_cq.resize(ring, 3), Ok(()));
+        ends.pass(1000 * MS);
+        assert_eq!(ends.b.recv_cq.state(), Some(CqState::Full), "{path:?}: still too small");
+        let ring = ends.b.guest.ram().alloc(64 << 4);
+        assert_eq!(ends.b.recv_cq.resize(ring, 4), Ok(()));
+        ends.pass(1000 * MS);
+        assert_eq!(ends.b.recv_cq.state(), Some(CqState::Room), "{path:?}");
+        take_sends(&mut ends);
+        take_receives(&mut ends);
     }
 }
 
@@ -146,15 +144,15 @@ fn a_larger_ring_lets_entries_go_on() {
 #[test]
 fn waiting_takes_no_time_of_a_worker() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        rig.pass(5000 * MS);
-        let polled = rig.b.guest.adapter.poll(0);
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        ends.pass(5000 * MS);
+        let polled = ends.b.guest.adapter.poll(0);
         assert_eq!((polled.busy, polled.deadline), (false, None), "{path:?}");
         if matches!(path, Path::Copies | Path::StreamCopies) {
-            let polled = rig.a.guest.adapter.poll(0);
+            let polled = ends.a.guest.adapter.poll(0);
             assert_eq!((polled.busy, polled.deadline), (false, None), "{path:?}");
         }
-        take_receives(&mut rig);
+        take_receives(&mut ends);
     }
 }

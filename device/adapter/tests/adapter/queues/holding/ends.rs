@@ -17,9 +17,9 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 use zerocopy::FromBytes;
 
-use super::rig::{MS, Path, Rig};
 use super::{ENTRIES, MESSAGES, exchange, small, told};
 use crate::bus::Endpoint;
+use crate::path::{Ends, MS, Path};
 
 /// Returns the number of entries that an endpoint's CQ holds back.
 fn held(end: &Endpoint, cqn: u32) -> u32 {
@@ -31,41 +31,41 @@ fn held(end: &Endpoint, cqn: u32) -> u32 {
 }
 
 /// Checks that B's CQ has its first entries only and has room again, and [`expect_lost`].
-fn expect_end(rig: &mut Rig) {
-    rig.pass(10_000 * MS);
+fn expect_end(ends: &mut Ends) {
+    ends.pass(10_000 * MS);
     for id in 0..ENTRIES {
-        assert_eq!(rig.received().wr_id.get(), id, "{:?}", rig.path);
+        assert_eq!(ends.received().wr_id.get(), id, "{:?}", ends.path);
     }
-    rig.pass(50 * MS);
-    assert!(rig.b.recv_cq.poll().is_none(), "{:?}: an entry of a QP that has ended", rig.path);
-    assert_eq!(rig.b.recv_cq.state(), Some(CqState::Room), "{:?}", rig.path);
-    expect_lost(rig);
+    ends.pass(50 * MS);
+    assert!(ends.b.recv_cq.poll().is_none(), "{:?}: an entry of a QP that has ended", ends.path);
+    assert_eq!(ends.b.recv_cq.state(), Some(CqState::Room), "{:?}", ends.path);
+    expect_lost(ends);
 }
 
 /// Checks that all of A's sends have ended, and that A knows of the end of its peer. Short messages
 /// in a TCP connection are complete when they have been sent.
-fn expect_lost(rig: &mut Rig) {
-    let ends: Vec<_> = (0..MESSAGES).map(|_| status(&rig.sent())).collect();
-    assert_eq!(ends.first(), Some(&Status::Success), "{:?}", rig.path);
-    if !matches!(rig.path, Path::Stream | Path::StreamCable) {
-        assert_ne!(ends.last(), Some(&Status::Success), "{:?}", rig.path);
+fn expect_lost(ends: &mut Ends) {
+    let statuses: Vec<_> = (0..MESSAGES).map(|_| status(&ends.sent())).collect();
+    assert_eq!(statuses.first(), Some(&Status::Success), "{:?}", ends.path);
+    if !matches!(ends.path, Path::Stream | Path::StreamCable) {
+        assert_ne!(statuses.last(), Some(&Status::Success), "{:?}", ends.path);
     }
-    assert_eq!(rig.a.state(), State::Err, "{:?}", rig.path);
+    assert_eq!(ends.a.state(), State::Err, "{:?}", ends.path);
 }
 
 /// A QP that is destroyed while its entries are held back leaves none of them, and frees its CQs.
 #[test]
 fn a_destroyed_qp_leaves_no_entries() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        let cqn = rig.b.recv_cq.cqn;
-        assert!(held(&rig.b, cqn) > 0, "{path:?}");
-        assert_eq!(rig.b.guest.on_object(Admin::DestroyCq, cqn), Err(Refused(Refusal::Busy, 0)));
-        rig.b.guest.on_object(Admin::DestroyQp, rig.b.qpn).expect("DESTROY_QP");
-        assert_eq!(held(&rig.b, cqn), 0, "{path:?}");
-        expect_end(&mut rig);
-        rig.b.guest.on_object(Admin::DestroyCq, cqn).expect("DESTROY_CQ");
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        let cqn = ends.b.recv_cq.cqn;
+        assert!(held(&ends.b, cqn) > 0, "{path:?}");
+        assert_eq!(ends.b.guest.on_object(Admin::DestroyCq, cqn), Err(Refused(Refusal::Busy, 0)));
+        ends.b.guest.on_object(Admin::DestroyQp, ends.b.qpn).expect("DESTROY_QP");
+        assert_eq!(held(&ends.b, cqn), 0, "{path:?}");
+        expect_end(&mut ends);
+        ends.b.guest.on_object(Admin::DestroyCq, cqn).expect("DESTROY_CQ");
     }
 }
 
@@ -73,11 +73,11 @@ fn a_destroyed_qp_leaves_no_entries() {
 #[test]
 fn a_qp_that_is_reset_leaves_no_entries() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        rig.b.set_state(State::Reset);
-        assert_eq!(held(&rig.b, rig.b.recv_cq.cqn), 0, "{path:?}");
-        expect_end(&mut rig);
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        ends.b.set_state(State::Reset);
+        assert_eq!(held(&ends.b, ends.b.recv_cq.cqn), 0, "{path:?}");
+        expect_end(&mut ends);
     }
 }
 
@@ -85,12 +85,12 @@ fn a_qp_that_is_reset_leaves_no_entries() {
 #[test]
 fn a_reset_of_the_adapter_ends_the_wait() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        rig.b.guest.adapter.reset();
-        rig.pass(10_000 * MS);
-        expect_lost(&mut rig);
-        assert!(!rig.b.guest.adapter.poll(0).busy);
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        ends.b.guest.adapter.reset();
+        ends.pass(10_000 * MS);
+        expect_lost(&mut ends);
+        assert!(!ends.b.guest.adapter.poll(0).busy);
     }
 }
 
@@ -98,12 +98,12 @@ fn a_reset_of_the_adapter_ends_the_wait() {
 #[test]
 fn a_flush_waits_for_room() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        rig.b.set_state(State::Err);
-        rig.pass(1000 * MS);
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        ends.b.set_state(State::Err);
+        ends.pass(1000 * MS);
         for id in 0..MESSAGES {
-            let got = rig.received();
+            let got = ends.received();
             assert_eq!(got.wr_id.get(), id, "{path:?}");
             let whole = id <= ENTRIES;
             assert!(!whole || status(&got) == Status::Success, "{path:?}: message {id}");
@@ -111,9 +111,9 @@ fn a_flush_waits_for_room() {
                 assert_eq!(status(&got), Status::WrFlushErr, "{path:?}");
             }
         }
-        rig.pass(200 * MS);
-        assert!(rig.b.recv_cq.poll().is_none());
-        assert_eq!(told(&rig.b), [(Kind::CqFull, rig.b.recv_cq.cqn)], "{path:?}");
+        ends.pass(200 * MS);
+        assert!(ends.b.recv_cq.poll().is_none());
+        assert_eq!(told(&ends.b), [(Kind::CqFull, ends.b.recv_cq.cqn)], "{path:?}");
     }
 }
 
@@ -122,19 +122,19 @@ fn a_flush_waits_for_room() {
 fn a_bad_consumer_index_is_fatal() {
     for path in Path::ALL {
         for index in [ENTRIES as u32 + 1, 1 << 31, u32::MAX] {
-            let mut rig = Rig::new(path, Setup::default(), small());
-            exchange(&mut rig);
-            let cq = &rig.b.recv_cq;
-            rig.b.guest.slot32(cq.uar, cq.slot, 0).store(index, Ordering::Release);
-            rig.b.guest.ring(cq.uar, cq.slot);
+            let mut ends = Ends::new(path, Setup::default(), small());
+            exchange(&mut ends);
+            let cq = &ends.b.recv_cq;
+            ends.b.guest.slot32(cq.uar, cq.slot, 0).store(index, Ordering::Release);
+            ends.b.guest.ring(cq.uar, cq.slot);
             let cqn = cq.cqn;
-            rig.pass(MS);
-            let expected = [(Kind::CqFull, cqn), (Kind::CqError, cqn), (Kind::QpFatal, rig.b.qpn)];
-            assert_eq!(told(&rig.b), expected, "{path:?}");
-            assert_eq!(rig.b.recv_cq.state(), Some(CqState::Failed));
-            assert_eq!((held(&rig.b, cqn), rig.b.state()), (0, State::Err), "{path:?}");
-            rig.pass(10_000 * MS);
-            assert_eq!(rig.a.state(), State::Err, "{path:?}");
+            ends.pass(MS);
+            let expected = [(Kind::CqFull, cqn), (Kind::CqError, cqn), (Kind::QpFatal, ends.b.qpn)];
+            assert_eq!(told(&ends.b), expected, "{path:?}");
+            assert_eq!(ends.b.recv_cq.state(), Some(CqState::Failed));
+            assert_eq!((held(&ends.b, cqn), ends.b.state()), (0, State::Err), "{path:?}");
+            ends.pass(10_000 * MS);
+            assert_eq!(ends.a.state(), State::Err, "{path:?}");
         }
     }
 }
@@ -146,17 +146,17 @@ fn what_is_held_back_is_bounded() {
     const SENDS: u64 = 1000;
     for path in Path::ALL {
         let setup = Setup { log_wqes: 10, log_cqes: 1, ..small() };
-        let mut rig = Rig::new(path, setup, Setup { log_wqes: 10, ..Setup::default() });
+        let mut ends = Ends::new(path, setup, Setup { log_wqes: 10, ..Setup::default() });
         for id in 0..SENDS {
-            let to = Wr::new(Opcode::Write, &[rig.a.sge(0, 8)]).to(rig.b.buffer, rig.b.key);
-            rig.a.post_send(&to.id(id));
-            rig.pass(0);
+            let to = Wr::new(Opcode::Write, &[ends.a.sge(0, 8)]).to(ends.b.buffer, ends.b.key);
+            ends.a.post_send(&to.id(id));
+            ends.pass(0);
         }
-        rig.pass(1000 * MS);
-        let held = held(&rig.a, rig.a.send_cq.cqn);
+        ends.pass(1000 * MS);
+        let held = held(&ends.a, ends.a.send_cq.cqn);
         assert!((1..=128).contains(&held), "{path:?}: {held} entries are held back");
         for id in 0..SENDS {
-            assert_eq!(rig.sent().wr_id.get(), id, "{path:?}");
+            assert_eq!(ends.sent().wr_id.get(), id, "{path:?}");
         }
     }
 }

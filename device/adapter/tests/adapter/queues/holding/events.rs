@@ -10,24 +10,24 @@ use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
-use super::rig::{MS, Path, Rig};
 use super::{ENTRIES, exchange, small, told};
 use crate::bus::CompletionQueue;
+use crate::path::{Ends, MS, Path};
 use crate::world;
 
 /// Asks for the events of B's receive CQ again.
-fn rearm(rig: &Rig) {
-    let params = ModifyCq::new(rig.b.recv_cq.cqn, 0, 0);
-    rig.b.guest.command::<command::ModifyCq>(&params).expect("MODIFY_CQ");
+fn rearm(ends: &Ends) {
+    let params = ModifyCq::new(ends.b.recv_cq.cqn, 0, 0);
+    ends.b.guest.command::<command::ModifyCq>(&params).expect("MODIFY_CQ");
 }
 
 /// Sends messages from A to B.
-fn send(rig: &mut Rig, count: u64) {
+fn send(ends: &mut Ends, count: u64) {
     for _ in 0..count {
-        rig.b.post_recv(0, &[]);
-        rig.a.post_send(&Wr::new(Opcode::Send, &[]));
-        rig.pass(MS);
-        let _sent = rig.sent();
+        ends.b.post_recv(0, &[]);
+        ends.a.post_send(&Wr::new(Opcode::Send, &[]));
+        ends.pass(MS);
+        let _sent = ends.sent();
     }
 }
 
@@ -36,19 +36,19 @@ fn send(rig: &mut Rig, count: u64) {
 #[test]
 fn a_full_queue_is_told_once_until_the_guest_asks_again() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
-        let full = [(Kind::CqFull, rig.b.recv_cq.cqn)];
-        assert_eq!(told(&rig.b), full, "{path:?}");
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
+        let full = [(Kind::CqFull, ends.b.recv_cq.cqn)];
+        assert_eq!(told(&ends.b), full, "{path:?}");
         for _ in 0..3 {
-            let _got = rig.received();
-            rig.pass(500 * MS);
-            assert_eq!(rig.b.recv_cq.state(), Some(CqState::Full), "{path:?}");
+            let _got = ends.received();
+            ends.pass(500 * MS);
+            assert_eq!(ends.b.recv_cq.state(), Some(CqState::Full), "{path:?}");
         }
-        assert_eq!(told(&rig.b), [], "{path:?}");
-        rearm(&rig);
-        rig.pass(MS);
-        assert_eq!(told(&rig.b), full, "{path:?}");
+        assert_eq!(told(&ends.b), [], "{path:?}");
+        rearm(&ends);
+        ends.pass(MS);
+        assert_eq!(told(&ends.b), full, "{path:?}");
     }
 }
 
@@ -57,28 +57,28 @@ fn a_full_queue_is_told_once_until_the_guest_asks_again() {
 fn few_free_entries_are_told() {
     for path in Path::ALL {
         let few = Setup { log_cqes: 3, holding: Some(2), ..Setup::default() };
-        let mut rig = Rig::new(path, Setup::default(), few);
-        let told_few = [(Kind::CqFew, rig.b.recv_cq.cqn)];
-        send(&mut rig, 5);
-        assert_eq!(told(&rig.b), [], "{path:?}");
-        send(&mut rig, 1);
-        assert_eq!(told(&rig.b), told_few, "{path:?}: two of eight entries are free");
-        assert_eq!(rig.b.recv_cq.state(), Some(CqState::Few));
-        send(&mut rig, 1);
+        let mut ends = Ends::new(path, Setup::default(), few);
+        let told_few = [(Kind::CqFew, ends.b.recv_cq.cqn)];
+        send(&mut ends, 5);
+        assert_eq!(told(&ends.b), [], "{path:?}");
+        send(&mut ends, 1);
+        assert_eq!(told(&ends.b), told_few, "{path:?}: two of eight entries are free");
+        assert_eq!(ends.b.recv_cq.state(), Some(CqState::Few));
+        send(&mut ends, 1);
         for _ in 0..6 {
-            let _got = rig.received();
+            let _got = ends.received();
         }
-        send(&mut rig, 6);
-        assert_eq!(told(&rig.b), [], "{path:?}: it has been told");
+        send(&mut ends, 6);
+        assert_eq!(told(&ends.b), [], "{path:?}: it has been told");
         for _ in 0..6 {
-            let _got = rig.received();
+            let _got = ends.received();
         }
-        rearm(&rig);
-        assert_eq!(rig.b.recv_cq.state(), Some(CqState::Room));
-        send(&mut rig, 4);
-        assert_eq!(told(&rig.b), [], "{path:?}");
-        send(&mut rig, 1);
-        assert_eq!(told(&rig.b), told_few, "{path:?}");
+        rearm(&ends);
+        assert_eq!(ends.b.recv_cq.state(), Some(CqState::Room));
+        send(&mut ends, 4);
+        assert_eq!(told(&ends.b), [], "{path:?}");
+        send(&mut ends, 1);
+        assert_eq!(told(&ends.b), told_few, "{path:?}");
     }
 }
 
@@ -86,15 +86,15 @@ fn few_free_entries_are_told() {
 #[test]
 fn entries_that_were_held_back_raise_completion_events() {
     for path in Path::ALL {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        exchange(&mut rig);
+        let mut ends = Ends::new(path, Setup::default(), small());
+        exchange(&mut ends);
         for id in 0..ENTRIES {
-            assert_eq!(rig.b.recv_cq.poll().map(|got| got.wr_id.get()), Some(id));
+            assert_eq!(ends.b.recv_cq.poll().map(|got| got.wr_id.get()), Some(id));
         }
-        rig.b.recv_cq.arm(ARM_NEXT);
-        assert_eq!(rig.b.events.poll(), None, "{path:?}");
-        rig.pass(MS);
-        assert_eq!(rig.b.events.poll(), Some((Kind::Completion, rig.b.recv_cq.cqn)), "{path:?}");
+        ends.b.recv_cq.arm(ARM_NEXT);
+        assert_eq!(ends.b.events.poll(), None, "{path:?}");
+        ends.pass(MS);
+        assert_eq!(ends.b.events.poll(), Some((Kind::Completion, ends.b.recv_cq.cqn)), "{path:?}");
     }
 }
 

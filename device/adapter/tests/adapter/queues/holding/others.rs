@@ -12,10 +12,10 @@ use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
-use super::rig::{MS, Path, Rig};
 use super::{exchange, small, take_receives, take_sends, told};
 use crate::bus::{CompletionQueue, Endpoint, SharedQueue};
 use crate::messages::datagrams::datagram;
+use crate::path::{Ends, MS, Path};
 use crate::world::{Pair, World};
 
 /// Over packets a message without an entry is answered as one without a receive, so a sender with
@@ -23,17 +23,17 @@ use crate::world::{Pair, World};
 #[test]
 fn a_sender_with_few_retries_gives_up_over_packets_alone() {
     for path in [Path::Copies, Path::Packets, Path::Cable] {
-        let mut rig = Rig::limited(path, Setup::default(), small());
-        exchange(&mut rig);
-        rig.pass(3000 * MS);
+        let mut ends = Ends::limited(path, Setup::default(), small());
+        exchange(&mut ends);
+        ends.pass(3000 * MS);
         if path == Path::Copies {
-            take_receives(&mut rig);
-            take_sends(&mut rig);
+            take_receives(&mut ends);
+            take_sends(&mut ends);
             continue;
         }
-        let ends: Vec<_> = (0..12).map(|_| status(&rig.sent())).collect();
-        assert!(ends.contains(&Status::RnrRetryExcErr), "{path:?}: {ends:?}");
-        assert_eq!((rig.a.state(), rig.b.state()), (State::Err, State::Rts));
+        let statuses: Vec<_> = (0..12).map(|_| status(&ends.sent())).collect();
+        assert!(statuses.contains(&Status::RnrRetryExcErr), "{path:?}: {statuses:?}");
+        assert_eq!((ends.a.state(), ends.b.state()), (State::Err, State::Rts));
     }
 }
 
@@ -42,24 +42,28 @@ fn a_sender_with_few_retries_gives_up_over_packets_alone() {
 #[test]
 fn others_go_on() {
     for path in [Path::Copies, Path::Packets, Path::Cable] {
-        let mut rig = Rig::new(path, Setup::default(), small());
-        let others = (rig.a.apart(Setup::default()), rig.b.apart(Setup::default()));
-        rig.connect(&others.0, &others.1);
-        exchange(&mut rig);
+        let mut ends = Ends::new(path, Setup::default(), small());
+        let others = (ends.a.apart(Setup::default()), ends.b.apart(Setup::default()));
+        ends.connect(&others.0, &others.1);
+        exchange(&mut ends);
         let (mut from, mut to) = others;
         for id in 0..100 {
             to.post_recv(id, &[]);
             from.post_send(&Wr::new(Opcode::Send, &[]).id(id));
-            rig.pass(MS);
+            ends.pass(MS);
             assert_eq!(to.recv_cq.poll().map(|got| got.wr_id.get()), Some(id), "{path:?}");
             assert_eq!(from.send_cq.poll().map(|got| status(&got)), Some(Status::Success));
         }
         // B's own requests complete on its other CQ.
-        let read = Wr::new(Opcode::Read, &[rig.b.sge(0, 8)]).to(rig.a.buffer, rig.a.key);
-        rig.b.post_send(&read);
-        rig.pass(50 * MS);
-        assert_eq!(rig.b.send_cq.poll().map(|got| status(&got)), Some(Status::Success), "{path:?}");
-        take_receives(&mut rig);
+        let read = Wr::new(Opcode::Read, &[ends.b.sge(0, 8)]).to(ends.a.buffer, ends.a.key);
+        ends.b.post_send(&read);
+        ends.pass(50 * MS);
+        assert_eq!(
+            ends.b.send_cq.poll().map(|got| status(&got)),
+            Some(Status::Success),
+            "{path:?}"
+        );
+        take_receives(&mut ends);
     }
 }
 
@@ -68,17 +72,17 @@ fn others_go_on() {
 fn qps_that_share_a_full_queue_take_turns() {
     const QPS: u64 = 3;
     const EACH: u64 = 10;
-    let rig = Rig::new(Path::Copies, Setup::default(), Setup::default());
-    let mut first = Endpoint::new(&rig.b.guest, Setup { log_cqes: 1, ..small() });
-    let mut ends = Vec::new();
+    let ends = Ends::new(Path::Copies, Setup::default(), Setup::default());
+    let mut first = Endpoint::new(&ends.b.guest, Setup { log_cqes: 1, ..small() });
+    let mut qps = Vec::new();
     for _ in 0..QPS {
-        let from = rig.a.apart(Setup::default());
+        let from = ends.a.apart(Setup::default());
         let mut to = first.beside(|params| params.recv_cqn = first.recv_cq.cqn.into());
-        rig.connect(&from, &to);
+        ends.connect(&from, &to);
         (0..EACH).for_each(|id| to.post_recv(id, &[]));
-        ends.push((from, to, 0));
+        qps.push((from, to, 0));
     }
-    for (from, ..) in &mut ends {
+    for (from, ..) in &mut qps {
         (0..EACH).for_each(|id| from.post_send(&Wr::new(Opcode::Send, &[]).id(id)));
     }
     let mut halfway = Vec::new();
@@ -87,14 +91,14 @@ fn qps_that_share_a_full_queue_take_turns() {
             if let Some(got) = first.recv_cq.poll() {
                 break got;
             }
-            rig.pass(MS);
+            ends.pass(MS);
         };
         let (.., count) =
-            ends.iter_mut().find(|(_, to, _)| to.qpn == got.qpn.get()).expect("one of the QPs");
+            qps.iter_mut().find(|(_, to, _)| to.qpn == got.qpn.get()).expect("one of the QPs");
         assert_eq!(got.wr_id.get(), *count, "the order of a QP");
         *count += 1;
         if nth == QPS * EACH / 2 {
-            halfway = ends.iter().map(|(.., count)| *count).collect();
+            halfway = qps.iter().map(|(.., count)| *count).collect();
         }
     }
     assert!(halfway.iter().all(|count| *count >= 2), "{halfway:?}");

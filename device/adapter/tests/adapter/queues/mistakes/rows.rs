@@ -7,9 +7,9 @@ use vrnic_abi::sq::{Flags, Opcode, Sge};
 use vrnic_testdriver::qp::{ALL, PSN, link_local};
 use vrnic_testdriver::wr::Wr;
 
-use super::rig::Rig;
 use super::table::{ARRIVES, Expected, INVALID, Mistake, NO_ACCESS, PASSES, SILENT, WRONG_ANSWER};
 use crate::bus::Guest;
+use crate::path::Ends;
 
 /// No mistake: a SEND of 64 KiB over a reliable connection.
 const NONE: Mistake = Mistake {
@@ -18,34 +18,34 @@ const NONE: Mistake = Mistake {
     own: |_| {},
     peer: |_| {},
     later: |_| {},
-    requests: |rig| vec![send(rig, 65_536)],
+    requests: |ends| vec![send(ends, 65_536)],
     one_by_one: false,
     outcome: ARRIVES,
     by_packets: None,
 };
 
-fn source(rig: &Rig, length: u32) -> [Sge; 1] {
-    [rig.a.sge(0, length)]
+fn source(ends: &Ends, length: u32) -> [Sge; 1] {
+    [ends.a.sge(0, length)]
 }
 
-fn send(rig: &Rig, length: u32) -> Wr {
-    Wr::new(Opcode::Send, &source(rig, length))
+fn send(ends: &Ends, length: u32) -> Wr {
+    Wr::new(Opcode::Send, &source(ends, length))
 }
 
-fn remote(rig: &Rig, opcode: Opcode, length: u32) -> Wr {
-    Wr::new(opcode, &source(rig, length)).to(rig.b.buffer, rig.b.key)
+fn remote(ends: &Ends, opcode: Opcode, length: u32) -> Wr {
+    Wr::new(opcode, &source(ends, length)).to(ends.b.buffer, ends.b.key)
 }
 
-fn read(rig: &Rig, length: u32) -> Wr {
-    remote(rig, Opcode::Read, length)
+fn read(ends: &Ends, length: u32) -> Wr {
+    remote(ends, Opcode::Read, length)
 }
 
-fn write(rig: &Rig, length: u32) -> Wr {
-    remote(rig, Opcode::Write, length)
+fn write(ends: &Ends, length: u32) -> Wr {
+    remote(ends, Opcode::Write, length)
 }
 
-fn add(rig: &Rig) -> Wr {
-    remote(rig, Opcode::FetchAdd, 8).atomic(1, 0)
+fn add(ends: &Ends) -> Wr {
+    remote(ends, Opcode::FetchAdd, 8).atomic(1, 0)
 }
 
 fn mtu_256(attr: &mut Attr) {
@@ -77,54 +77,54 @@ pub(crate) const TABLE: &[Mistake] = &[
     Mistake { what: "path MTU of 1024 against 256, SEND of 64 KiB", ..PEER_MTU_SMALLER },
     Mistake {
         what: "path MTU of 256 against 1024, WRITE of 257 bytes",
-        requests: |rig| vec![write(rig, 257)],
+        requests: |ends| vec![write(ends, 257)],
         ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 1024 against 256, WRITE of 257 bytes",
-        requests: |rig| vec![write(rig, 257)],
+        requests: |ends| vec![write(ends, 257)],
         ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 256 against 1024, SEND of 256 bytes",
-        requests: |rig| vec![send(rig, 256)],
+        requests: |ends| vec![send(ends, 256)],
         outcome: ARRIVES,
         ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 1024 against 256, SEND of 256 bytes",
-        requests: |rig| vec![send(rig, 256)],
+        requests: |ends| vec![send(ends, 256)],
         outcome: ARRIVES,
         ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 256 against 1024, READ of 64 KiB",
-        requests: |rig| vec![read(rig, 65_536)],
+        requests: |ends| vec![read(ends, 65_536)],
         outcome: WRONG_ANSWER,
         ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 1024 against 256, READ of 300 bytes",
-        requests: |rig| vec![read(rig, 300)],
+        requests: |ends| vec![read(ends, 300)],
         outcome: WRONG_ANSWER,
         ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 1024 against 256, READ of 256 bytes, atomic",
-        requests: |rig| vec![read(rig, 256), add(rig)],
+        requests: |ends| vec![read(ends, 256), add(ends)],
         outcome: Expected { sent: &[Status::Success; 2], ..PASSES },
         ..PEER_MTU_SMALLER
     },
     Mistake {
         what: "path MTU of 256 against 1024, READ of 64 KiB by a bad key",
-        requests: |rig| vec![read(rig, 65_536).to(rig.b.buffer, rig.b.key ^ 1)],
+        requests: |ends| vec![read(ends, 65_536).to(ends.b.buffer, ends.b.key ^ 1)],
         outcome: NO_ACCESS,
         ..PEER_MTU_LARGER
     },
     Mistake {
         what: "path MTU of 256 against 1024, SEND of 64 KiB from memory without a key",
-        requests: |rig| {
-            vec![Wr::new(Opcode::Send, &[Sge { lkey: 0.into(), ..rig.a.sge(0, 65_536) }])]
+        requests: |ends| {
+            vec![Wr::new(Opcode::Send, &[Sge { lkey: 0.into(), ..ends.a.sge(0, 65_536) }])]
         },
         outcome: Expected { sent: &[Status::LocProtErr], own: State::Err, ..PASSES },
         ..PEER_MTU_LARGER
@@ -138,14 +138,14 @@ pub(crate) const TABLE: &[Mistake] = &[
     Mistake {
         what: "path MTU of 256 against 1024, SEND of 256 bytes by UC",
         kind: Type::Uc,
-        requests: |rig| vec![send(rig, 256)],
+        requests: |ends| vec![send(ends, 256)],
         outcome: ARRIVES,
         ..PEER_MTU_LARGER
     },
     // Number of outstanding READs and atomics.
     Mistake {
         what: "3 READs at once to a peer with resources for 1",
-        requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
+        requests: |ends| vec![read(ends, 100), read(ends, 100), read(ends, 100)],
         outcome: Expected {
             sent: &[Status::Success, Status::RemInvReqErr, Status::WrFlushErr],
             ..INVALID
@@ -154,7 +154,7 @@ pub(crate) const TABLE: &[Mistake] = &[
     },
     Mistake {
         what: "a READ, a WRITE and an atomic at once to a peer with resources for 1",
-        requests: |rig| vec![read(rig, 100), write(rig, 8), add(rig)],
+        requests: |ends| vec![read(ends, 100), write(ends, 8), add(ends)],
         outcome: Expected {
             sent: &[Status::Success, Status::Success, Status::RemInvReqErr],
             ..INVALID
@@ -163,35 +163,35 @@ pub(crate) const TABLE: &[Mistake] = &[
     },
     Mistake {
         what: "3 READs one after the other to a peer with resources for 1",
-        requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
+        requests: |ends| vec![read(ends, 100), read(ends, 100), read(ends, 100)],
         one_by_one: true,
         outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
         ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "3 fenced READs at once to a peer with resources for 1",
-        requests: |rig| vec![read(rig, 100).flags(Flags::SIGNALED | Flags::FENCE); 3],
+        requests: |ends| vec![read(ends, 100).flags(Flags::SIGNALED | Flags::FENCE); 3],
         outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
         ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "3 READs at once to a peer with resources for 1, by a requester that keeps to it",
         own: |attr| attr.max_rd_atomic = 1,
-        requests: |rig| vec![read(rig, 100), read(rig, 100), read(rig, 100)],
+        requests: |ends| vec![read(ends, 100), read(ends, 100), read(ends, 100)],
         outcome: Expected { sent: &[Status::Success; 3], ..PASSES },
         ..PEER_RESOURCES_FEWER
     },
     Mistake {
         what: "a READ to a peer without resources",
         peer: |attr| attr.max_dest_rd_atomic = 0,
-        requests: |rig| vec![read(rig, 100)],
+        requests: |ends| vec![read(ends, 100)],
         outcome: INVALID,
         ..NONE
     },
     Mistake {
         what: "a READ of a requester that may have none outstanding",
         own: |attr| attr.max_rd_atomic = 0,
-        requests: |rig| vec![read(rig, 100)],
+        requests: |ends| vec![read(ends, 100)],
         outcome: Expected { sent: &[Status::LocQpOpErr], own: State::Err, ..PASSES },
         ..NONE
     },
@@ -205,7 +205,7 @@ pub(crate) const TABLE: &[Mistake] = &[
     Mistake {
         what: "a first PSN before the one that the peer expects",
         own: |attr| attr.sq_psn = (PSN - 1).into(),
-        requests: |rig| vec![send(rig, 8)],
+        requests: |ends| vec![send(ends, 8)],
         outcome: SILENT,
         // The packet counts as a duplicate: it is acknowledged, and the message is lost (IBTA
         // volume 1, 9.7.5.1.2). With memory copies the mistake is reported instead.
@@ -258,8 +258,8 @@ pub(crate) const TABLE: &[Mistake] = &[
         what: "a source GID that is removed while the QP uses it",
         // The kernel keeps the GID of a device until the last QP with it ends, so a QP of real
         // hardware would work, too (drivers/infiniband/core/cache.c).
-        later: |rig| {
-            for guest in [&rig.ga, &rig.gb] {
+        later: |ends| {
+            for guest in [&ends.a.guest, &ends.b.guest] {
                 guest.command::<command::SetGid>(&SetGid::clear(0)).expect("SET_GID");
             }
         },
@@ -268,109 +268,109 @@ pub(crate) const TABLE: &[Mistake] = &[
     // The MTU of a port is lowered under a connection: packets that are too long for it are lost.
     Mistake {
         what: "lowered MTU of the own port, SEND of 64 KiB",
-        later: |rig| lower(&rig.ga),
+        later: |ends| lower(&ends.a.guest),
         outcome: SILENT,
         ..NONE
     },
     Mistake {
         what: "lowered MTU of the peer's port, WRITE of 257 bytes",
-        later: |rig| lower(&rig.gb),
-        requests: |rig| vec![write(rig, 257)],
+        later: |ends| lower(&ends.b.guest),
+        requests: |ends| vec![write(ends, 257)],
         outcome: SILENT,
         ..NONE
     },
     Mistake {
         what: "lowered MTU of the peer's port, READ of 257 bytes",
-        later: |rig| lower(&rig.gb),
-        requests: |rig| vec![read(rig, 257)],
+        later: |ends| lower(&ends.b.guest),
+        requests: |ends| vec![read(ends, 257)],
         outcome: SILENT,
         ..NONE
     },
     Mistake {
         what: "lowered MTU of the own port, READ of 257 bytes",
-        later: |rig| lower(&rig.ga),
-        requests: |rig| vec![read(rig, 257)],
+        later: |ends| lower(&ends.a.guest),
+        requests: |ends| vec![read(ends, 257)],
         outcome: SILENT,
         ..NONE
     },
     Mistake {
         what: "lowered MTU of both ports, SEND and READ of 256 bytes",
-        later: |rig| [&rig.ga, &rig.gb].into_iter().for_each(lower),
-        requests: |rig| vec![send(rig, 256), read(rig, 256)],
+        later: |ends| [&ends.a.guest, &ends.b.guest].into_iter().for_each(lower),
+        requests: |ends| vec![send(ends, 256), read(ends, 256)],
         outcome: Expected { sent: &[Status::Success; 2], ..ARRIVES },
         ..NONE
     },
     Mistake {
         what: "lowered MTU of the own port, SEND of 64 KiB by UC",
         kind: Type::Uc,
-        later: |rig| lower(&rig.ga),
+        later: |ends| lower(&ends.a.guest),
         outcome: PASSES,
         ..NONE
     },
     // States.
     Mistake {
         what: "a peer in the state Reset",
-        later: |rig| rig.b.set_state(State::Reset),
+        later: |ends| ends.b.set_state(State::Reset),
         outcome: Expected { peer: State::Reset, ..SILENT },
         ..NONE
     },
     Mistake {
         what: "a peer in the state Error",
-        later: |rig| rig.b.set_state(State::Err),
+        later: |ends| ends.b.set_state(State::Err),
         outcome: Expected { received: &[Status::WrFlushErr], peer: State::Err, ..SILENT },
         ..NONE
     },
-    // Rights, keys, alignment.
+    // Endshts, keys, alignment.
     Mistake {
         what: "a WRITE to a QP that does not allow it",
         peer: |attr| attr.access = (ALL & !Access::REMOTE_WRITE.bits()).into(),
-        requests: |rig| vec![write(rig, 8)],
+        requests: |ends| vec![write(ends, 8)],
         outcome: INVALID,
         ..NONE
     },
     Mistake {
         what: "an empty WRITE to a QP that does not allow it",
         peer: |attr| attr.access = (ALL & !Access::REMOTE_WRITE.bits()).into(),
-        requests: |rig| vec![write(rig, 0)],
+        requests: |ends| vec![write(ends, 0)],
         outcome: INVALID,
         ..NONE
     },
     Mistake {
         what: "a READ from a QP that does not allow it",
         peer: |attr| attr.access = (ALL & !Access::REMOTE_READ.bits()).into(),
-        requests: |rig| vec![read(rig, 8)],
+        requests: |ends| vec![read(ends, 8)],
         outcome: INVALID,
         ..NONE
     },
     Mistake {
         what: "an atomic on a QP that does not allow it",
         peer: |attr| attr.access = (ALL & !Access::REMOTE_ATOMIC.bits()).into(),
-        requests: |rig| vec![add(rig)],
+        requests: |ends| vec![add(ends)],
         outcome: INVALID,
         ..NONE
     },
     Mistake {
         what: "an atomic on a word that is not aligned",
-        requests: |rig| vec![add(rig).to(rig.b.buffer + 4, rig.b.key)],
+        requests: |ends| vec![add(ends).to(ends.b.buffer + 4, ends.b.key)],
         outcome: INVALID,
         ..NONE
     },
     Mistake {
         what: "an atomic on a word that is not aligned, by a bad key",
-        requests: |rig| vec![add(rig).to(rig.b.buffer + 4, rig.b.key ^ 1)],
+        requests: |ends| vec![add(ends).to(ends.b.buffer + 4, ends.b.key ^ 1)],
         outcome: INVALID,
         ..NONE
     },
     Mistake {
         what: "a WRITE by a bad key",
-        requests: |rig| vec![write(rig, 8).to(rig.b.buffer, rig.b.key ^ 1)],
+        requests: |ends| vec![write(ends, 8).to(ends.b.buffer, ends.b.key ^ 1)],
         outcome: NO_ACCESS,
         ..NONE
     },
     Mistake {
         what: "empty messages by bad keys",
-        requests: |rig| {
-            let nowhere = [Sge { lkey: 99.into(), ..rig.a.sge(0, 0) }];
+        requests: |ends| {
+            let nowhere = [Sge { lkey: 99.into(), ..ends.a.sge(0, 0) }];
             let read = Wr::new(Opcode::Read, &nowhere).to(7, 99);
             vec![Wr::new(Opcode::Write, &nowhere).to(7, 99), read]
         },
@@ -380,13 +380,13 @@ pub(crate) const TABLE: &[Mistake] = &[
     // Receives.
     Mistake {
         what: "a SEND that is longer than the receive",
-        requests: |rig| vec![send(rig, 100_001)],
+        requests: |ends| vec![send(ends, 100_001)],
         outcome: Expected { received: &[Status::LocLenErr], event: None, ..INVALID },
         ..NONE
     },
     Mistake {
         what: "two SENDs to one receive",
-        requests: |rig| vec![send(rig, 8), send(rig, 8)],
+        requests: |ends| vec![send(ends, 8), send(ends, 8)],
         outcome: Expected {
             sent: &[Status::Success, Status::RnrRetryExcErr],
             own: State::Err,

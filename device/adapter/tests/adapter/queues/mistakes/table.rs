@@ -5,7 +5,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_testdriver::wr::Wr;
 
-use super::rig::{Rig, Way};
+use crate::path::{Ends, Path};
 
 /// A mistake and its outcome.
 #[derive(Clone, Copy)]
@@ -18,9 +18,9 @@ pub(crate) struct Mistake {
     /// Changes the attributes of B.
     pub(crate) peer: fn(&mut Attr),
     /// Changes something after the QPs are connected and B has posted a receive of 100,000 bytes.
-    pub(crate) later: fn(&mut Rig),
+    pub(crate) later: fn(&mut Ends),
     /// The work requests of A.
-    pub(crate) requests: fn(&Rig) -> Vec<Wr>,
+    pub(crate) requests: fn(&Ends) -> Vec<Wr>,
     /// True if each request is posted after the end of the one before it.
     pub(crate) one_by_one: bool,
     /// What the program must see.
@@ -56,8 +56,8 @@ pub(crate) struct Expected {
 
 impl Mistake {
     /// Returns the outcome with a path.
-    pub(crate) fn expected(&self, way: Way) -> Outcome {
-        let by_packets = self.by_packets.filter(|_| way != Way::Copy);
+    pub(crate) fn expected(&self, path: Path) -> Outcome {
+        let by_packets = self.by_packets.filter(|_| path != Path::Copies);
         let Expected { sent, own, received, peer, event } = by_packets.unwrap_or(self.outcome);
         Outcome { sent: sent.to_vec(), own, received: received.to_vec(), peer, event }
     }
