@@ -58,7 +58,6 @@ const SUITES: &[Entry] = &[
     ("iscsi", tcp::iscsi::suite),
     ("iwarp_races", tcp::iwarp_races::suite),
     ("iwarp_numbers", tcp::iwarp_numbers::suite),
-    ("iwarp_more", tcp::iwarp_more::suite),
     ("iwarp_gateway", tcp::iwarp_gateway::suite),
     ("iwarp_plain", tcp::iwarp_plain::suite),
     ("siw", tcp::siw::suite),

@@ -3,7 +3,6 @@
 pub(crate) mod iscsi;
 pub(crate) mod iwarp;
 pub(crate) mod iwarp_gateway;
-pub(crate) mod iwarp_more;
 pub(crate) mod iwarp_nfs;
 pub(crate) mod iwarp_numbers;
 pub(crate) mod iwarp_plain;

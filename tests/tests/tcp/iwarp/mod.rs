@@ -8,11 +8,13 @@
 //! | [`conformance`] | the conformance program |
 //! | [`storage`] | the driver's own kernel client |
 //! | [`networks`] | IPv6, VLANs, network namespaces, bridges, bonds, pods with macvlan devices |
+//! | [`programs`] | more programs, and many connections |
 //! | [`sockets`] | TCP sockets that the guest ends |
 //! | [`removal`] | devices that are removed while they are in use |
 
 mod conformance;
 mod networks;
+mod programs;
 mod removal;
 mod sockets;
 mod storage;
@@ -68,6 +70,7 @@ pub(crate) fn suite() -> Result<Suite> {
         conformance::cases(),
         storage::cases(),
         networks::cases(),
+        programs::cases(),
         sockets::cases(),
         removal::cases(),
     ];

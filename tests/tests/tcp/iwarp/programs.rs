@@ -1,12 +1,9 @@
-//! More programs over iWARP than in `iwarp`, and many connections.
-//!
-//! Shows: iwarp
+//! More programs, and many connections.
 
 use anyhow::Result;
-use vrnic_qemu::adapter::Transport;
-use vrnic_qemu::pair::{Options, Pair};
+use vrnic_qemu::pair::Pair;
 use vrnic_tests::commands::{LONG_TIMEOUT, SHORT_TIMEOUT, connect, serve_pings, settles, stop};
-use vrnic_tests::harness::{Case, Suite};
+use vrnic_tests::harness::Case;
 
 /// Commands of the server. The client runs the same command with `-s ADDRESS`.
 const TALKERS: [&str; 4] =
@@ -23,8 +20,8 @@ const PERFTEST: [&str; 4] = [
     "ib_write_bw -R -s 8388608 -n 5",
 ];
 
-/// Returns the suite.
-pub(crate) fn suite() -> Result<Suite> {
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for command in TALKERS {
         let run = move |pair: &mut Pair| talk(pair, command, "-s");
@@ -40,7 +37,7 @@ pub(crate) fn suite() -> Result<Suite> {
     cases.push(Case::new("MTU 9000", large));
     cases.push(Case::new("50_clients_at_once", at_once));
     cases.push(Case::new("1000_connections", thousand));
-    Ok(Suite::new(Options { personality: Transport::Iwarp, ..Options::default() }, cases))
+    cases
 }
 
 /// Runs a server in guest b, and the same command with more options in guest a.
