@@ -1,11 +1,15 @@
 //! `vrnic exec`: runs a program with adapters of its own, without a daemon.
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
+use vrnic_control_api::assignment::{Amount, Assignment};
 use vrnic_exec::environment::check;
-use vrnic_exec::run::{Options, run};
+use vrnic_exec::run::{Options, start};
+use vrnic_exec::supervisor::program::Ended;
 use vrnic_exec::trap::launch::NotExecuted;
 use vrnic_faults::Rule;
 
@@ -23,6 +27,15 @@ pub(crate) struct Exec {
     /// 127.0.0.2, and so on
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     adapters: usize,
+    /// Address of vrnic0, in 127.0.0.0/8. The next adapter has the next address
+    #[arg(long = "as", value_name = "ADDRESS")]
+    address: Option<Ipv4Addr>,
+    /// The most objects that each adapter has, such as qp=4. May be repeated
+    #[arg(long, value_name = "NAME=NUMBER")]
+    limit: Vec<Amount>,
+    /// If this host cannot run programs with adapters, say why, and run the program without them
+    #[arg(long, conflicts_with_all = ["fault", "check_env"])]
+    optional: bool,
     /// Add a rule for deliberate faults from the start of the program to its end, such as
     /// 'drop every=100'. May be repeated
     #[arg(short, long, value_name = "RULE")]
@@ -38,6 +51,10 @@ pub(crate) struct Exec {
     /// `vrnic trace`, or a file for Perfetto if its name ends in .json
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write a report on the run to this file, as JSON: the exit status, the time, and the counters
+    /// of adapters and rules
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Folder for the sockets monitor.sock and control.sock, at which the command vrnic shows and
     /// changes this run: `vrnic --sockets FOLDER top`. Without it, only the program and its
     /// children find them
@@ -67,25 +84,37 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
     let program = command.next().unwrap_or_default();
     let options = Options {
         adapters: exec.adapters,
+        address: exec.address,
+        limits: Assignment::last(&exec.limit),
         faults: exec.fault,
         must_hit: exec.must_hit,
         pcap: exec.pcap,
         trace: exec.trace,
+        report: exec.report,
         sockets: exec.sockets,
         program,
         arguments: command.collect(),
     };
-    match run(&options) {
-        Ok(ended) => ended.exit(),
-        Err(error) => {
-            eprintln!("vrnic exec: {error:#}");
-            let not_executed = error.downcast_ref::<NotExecuted>();
-            not_executed
-                .map_or(FAILED, |NotExecuted(error)| match error.kind() {
-                    std::io::ErrorKind::NotFound => NOT_FOUND,
-                    _ => NOT_EXECUTABLE,
-                })
-                .into()
+    match start(&options) {
+        Ok(running) => running.wait().map_or_else(|error| failure(&error), Ended::exit),
+        Err(error) if exec.optional && !error.is::<NotExecuted>() => {
+            eprintln!("vrnic exec: the program runs without adapters: {error:#}");
+            let error = Command::new(&options.program).args(&options.arguments).exec();
+            let what = format!("{} cannot be executed", options.program.display());
+            failure(&anyhow::Error::new(NotExecuted(error)).context(what))
         }
+        Err(error) => failure(&error),
     }
+}
+
+/// Prints an error. Returns its exit status.
+fn failure(error: &anyhow::Error) -> ExitCode {
+    eprintln!("vrnic exec: {error:#}");
+    let not_executed = error.downcast_ref::<NotExecuted>();
+    not_executed
+        .map_or(FAILED, |NotExecuted(error)| match error.kind() {
+            std::io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
+        })
+        .into()
 }

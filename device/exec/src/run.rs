@@ -6,13 +6,16 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::limits::Limits;
+use vrnic_control_api::assignment::Assignment;
 use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
 
@@ -23,6 +26,8 @@ use crate::adapter::waker::Waker;
 use crate::adapter::worker::Worker;
 use crate::control::Sockets;
 use crate::control::files;
+use crate::control::report::Report;
+use crate::control::shown::Shown;
 use crate::memory::spaces::Spaces;
 use crate::supervisor::answers::Answers;
 use crate::supervisor::opened::Files;
@@ -36,6 +41,8 @@ use crate::uverbs::routes::Routes;
 
 /// Maximum number of adapters.
 pub const ADAPTERS_MAX: usize = 64;
+/// The address of the first adapter if the user names none.
+const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Begin of the MACs of the adapters.
 const MAC: [u8; 5] = [0x52, 0x54, 0, 0x0e, 0];
 /// Number of descriptors that are reserved for device files.
@@ -50,8 +57,13 @@ const INTERFACE: &str = "lo";
 /// What to run, and with what.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Number of adapters. Each has an address of its own: 127.0.0.1, 127.0.0.2, and so on.
+    /// Number of adapters. Each has an address of its own.
     pub adapters: usize,
+    /// The address of the first adapter, in 127.0.0.0/8. The next one has the next address. Without
+    /// it, they are 127.0.0.1, 127.0.0.2, and so on.
+    pub address: Option<Ipv4Addr>,
+    /// The most objects that each adapter has, as far as they are fewer than usual.
+    pub limits: Assignment,
     /// Rules for deliberate faults, which hold from the start of the program to its end.
     pub faults: Vec<Rule>,
     /// True if a rule that has hit nothing is an error.
@@ -61,6 +73,8 @@ pub struct Options {
     /// The file for the timelines of all queue pairs: for Perfetto if its name ends in `.json`,
     /// otherwise lines of text.
     pub trace: Option<PathBuf>,
+    /// The file for a report on the run, as JSON.
+    pub report: Option<PathBuf>,
     /// The folder of the sockets for clients. Without one, they are in a folder of their own, and
     /// the program finds them by environment variables.
     pub sockets: Option<PathBuf>,
@@ -70,40 +84,65 @@ pub struct Options {
     pub arguments: Vec<OsString>,
 }
 
+/// A program that runs with adapters.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    /// The thread that answers system calls.
+    answering: JoinHandle<bool>,
+    watch: Watch,
+    traffic: Arc<Traffic>,
+    must_hit: bool,
+    written: files::Written,
+    report: Option<Report>,
+    sockets: Option<Sockets>,
+    worker: Worker,
+    tree: Arc<Tree>,
+}
+
 /// Runs a program with adapters. Returns how it has ended.
 ///
 /// # Errors
 /// Says what the host does not permit, why the program cannot be executed, or which rule has hit
 /// nothing though it must.
 pub fn run(options: &Options) -> anyhow::Result<Ended> {
+    start(options)?.wait()
+}
+
+/// Starts a program with adapters. Below another supervisor, the program takes the place of this
+/// process.
+///
+/// # Errors
+/// Says what the host does not permit, or why the program cannot be executed.
+pub fn start(options: &Options) -> anyhow::Result<Running> {
     if is_inside() {
         return Err(below(options));
     }
-    ensure!(
-        (1..=ADAPTERS_MAX).contains(&options.adapters),
-        "there can be 1 to {ADAPTERS_MAX} adapters"
-    );
     let spaces = Arc::new(Spaces::default());
     let routes = Arc::new(Routes::default());
     let waker = Arc::new(Waker::default());
     let fabric = Arc::default();
-    let (drivers, devices) = create(options.adapters, &spaces, &waker, &routes, &fabric)?;
+    let (drivers, devices) = create(options, &spaces, &waker, &routes, &fabric)?;
     let host = drivers.first().context("no adapter")?.host().clone();
     let traffic = Arc::new(Traffic::new(&fabric, host, &options.faults)?);
+    let shown = Shown { drivers: Arc::clone(&drivers), traffic: Arc::clone(&traffic) };
     let faces: Vec<_> = devices.iter().map(|device| face(device)).collect();
     let tree = Arc::new(Tree::new(&faces)?);
     let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
-    let sockets = open_sockets(options.sockets.as_deref(), &tree, &drivers, &traffic)?;
+    let sockets = open_sockets(options.sockets.as_deref(), &tree, &shown)?;
     let (capture, timelines) = (options.pcap.as_deref(), options.trace.as_deref());
     let written = files::Written::begin(capture, timelines, &drivers, &traffic)?;
+    let command = std::iter::once(&options.program).chain(&options.arguments);
+    let report = options.report.as_deref().map(|path| Report::begin(path, command, shown));
+    let report = report.transpose()?;
     let mut environment = vec![library, (INSIDE.into(), "1".into())];
     environment.extend(sockets.iter().flat_map(Sockets::environment));
     let first_descriptor = first_descriptor()?;
     let watch = Watch::new()?;
     let files = Files::new(&spaces).context("inotify cannot be used")?;
-    let shown = Arc::clone(&tree);
+    let served = Arc::clone(&tree);
     let answer = move |listener| {
-        Answers { listener, tree: shown, devices, files, spaces, first_descriptor }.run();
+        Answers { listener, tree: served, devices, files, spaces, first_descriptor }.run();
     };
     let rules = Arc::clone(&fabric.faults);
     let worker =
@@ -116,26 +155,50 @@ pub fn run(options: &Options) -> anyhow::Result<Ended> {
         answer,
     )?;
     raise_file_limit();
-    let ended = watch.wait(&child);
-    end_the_rest();
-    // There is no process left that could make a system call.
-    let _panicked = answering.join();
-    let written = written.end();
-    drop((sockets, worker, tree));
-    written?;
-    let missed = if options.must_hit { traffic.missed() } else { Vec::new() };
-    ensure!(missed.is_empty(), "{}", missed.join("; "));
-    Ok(ended)
+    let must_hit = options.must_hit;
+    Ok(Running {
+        child,
+        answering,
+        watch,
+        traffic,
+        must_hit,
+        written,
+        report,
+        sockets,
+        worker,
+        tree,
+    })
+}
+
+impl Running {
+    /// Waits until the program and all processes that it leaves behind have ended. Returns how it
+    /// has ended.
+    ///
+    /// # Errors
+    /// Says which file could not be written, or which rule has hit nothing though it must.
+    pub fn wait(self) -> anyhow::Result<Ended> {
+        let ended = self.watch.wait(&self.child);
+        end_the_rest();
+        // There is no process left that could make a system call.
+        let _panicked = self.answering.join();
+        let written = self.written.end();
+        let reported = self.report.map_or(Ok(()), |report| report.end(ended));
+        drop((self.sockets, self.worker, self.tree));
+        written.and(reported)?;
+        let missed = if self.must_hit { self.traffic.missed() } else { Vec::new() };
+        ensure!(missed.is_empty(), "{}", missed.join("; "));
+        Ok(ended)
+    }
 }
 
 /// Executes a program below another supervisor, which answers for this program, too. Returns the
 /// reason for which that fails.
 fn below(options: &Options) -> anyhow::Error {
-    let files = [&options.sockets, &options.pcap, &options.trace];
+    let files = [&options.sockets, &options.pcap, &options.trace, &options.report];
     if !options.faults.is_empty() || files.iter().any(|file| file.is_some()) {
         return anyhow!(
-            "faults, sockets, captures and timelines are for the outer `vrnic exec`, not for this \
-             one"
+            "faults, sockets, captures, timelines and reports are for the outer `vrnic exec`, not \
+             for this one"
         );
     }
     let error = Command::new(&options.program).args(&options.arguments).exec();
@@ -163,17 +226,16 @@ fn own_folder(folder: &Path) -> anyhow::Result<PathBuf> {
 fn open_sockets(
     folder: Option<&Path>,
     tree: &Tree,
-    drivers: &Arc<[Driver]>,
-    traffic: &Arc<Traffic>,
+    shown: &Shown,
 ) -> anyhow::Result<Option<Sockets>> {
     if let Some(folder) = folder {
         let folder = own_folder(folder)?;
-        return Sockets::open(&folder, drivers, traffic).map(Some);
+        return Sockets::open(&folder, shown).map(Some);
     }
     let folder = tree.place("/run");
     let opened = std::fs::create_dir(&folder)
         .map_err(anyhow::Error::from)
-        .and_then(|()| Sockets::open(&folder, drivers, traffic));
+        .and_then(|()| Sockets::open(&folder, shown));
     opened.map(Some).or_else(|error| {
         eprintln!("vrnic exec: the program runs without sockets for the command vrnic: {error:#}");
         Ok(None)
@@ -189,9 +251,24 @@ pub fn is_inside() -> bool {
 /// Adapters, and how their device files show them.
 type Adapters = (Arc<[Driver]>, Vec<Arc<Device>>);
 
+/// Returns the addresses of the adapters.
+fn addresses(options: &Options) -> anyhow::Result<Vec<Ipv4Addr>> {
+    let count = options.adapters;
+    ensure!((1..=ADAPTERS_MAX).contains(&count), "there can be 1 to {ADAPTERS_MAX} adapters");
+    let first = options.address.unwrap_or(ADDRESS);
+    // An address above the highest one does not exist, and is not of this host either.
+    let addresses = (u32::from(first)..=u32::MAX).take(count).map(Ipv4Addr::from);
+    let own: Vec<_> = addresses.filter(Ipv4Addr::is_loopback).collect();
+    ensure!(
+        own.len() == count,
+        "the addresses of {count} adapters from {first} on are not all in 127.0.0.0/8"
+    );
+    Ok(own)
+}
+
 /// Creates the adapters, all in one network.
 fn create(
-    count: usize,
+    options: &Options,
     spaces: &Arc<Spaces>,
     waker: &Arc<Waker>,
     routes: &Arc<Routes>,
@@ -201,13 +278,14 @@ fn create(
     let mut drivers = Vec::new();
     let mut gids = Vec::new();
     let mut neighbors = Neighbors::new();
-    for number in 0..count {
+    let limits = options.limits.lower(&Limits { device_memory: 0, ..Limits::default() })?;
+    for (number, address) in addresses(options)?.into_iter().enumerate() {
         let last = u8::try_from(number + 1).context("too many adapters")?;
         let [a, b, c, d, e] = MAC;
         let mac = [a, b, c, d, e, last];
         let host = ProcessHost::new(spaces, waker, start).context("no memory for an adapter")?;
-        let driver = Driver::new(&format!("vrnic{number}"), MacAddr(mac), host, fabric)?;
-        let own = vec![link_local_gid(mac), ipv4_gid(Ipv4Addr::new(127, 0, 0, last))];
+        let driver = Driver::new(&format!("vrnic{number}"), MacAddr(mac), host, limits, fabric)?;
+        let own = vec![link_local_gid(mac), ipv4_gid(address)];
         for (index, gid) in (0..).zip(&own) {
             driver.set_gid(index, *gid).context("the adapter refuses an address")?;
             neighbors.insert(*gid, mac);

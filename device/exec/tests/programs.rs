@@ -5,7 +5,8 @@
 //! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program, and
 //! with `--check-env` instead of a program it checks the host. Rules for faults are in
 //! `VRNIC_RULES`, one a line, and must hit. `VRNIC_PCAP` and `VRNIC_TRACE` name files for a capture
-//! and for timelines.
+//! and for timelines, `VRNIC_REPORT` one for a report, `VRNIC_ADDRESS` the first address, and
+//! `VRNIC_LIMITS` the most objects.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -25,6 +26,10 @@ const RULES: &str = "VRNIC_RULES";
 /// The environment variables with files for a capture and for timelines.
 const PCAP: &str = "VRNIC_PCAP";
 const TRACE: &str = "VRNIC_TRACE";
+/// The environment variables with the file for a report, the first address, and the most objects.
+const REPORT: &str = "VRNIC_REPORT";
+const ADDRESS: &str = "VRNIC_ADDRESS";
+const LIMITS: &str = "VRNIC_LIMITS";
 /// The environment variable that demands all programs.
 const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
 
@@ -43,9 +48,12 @@ fn main() -> ExitCode {
         let rules = std::env::var(RULES).unwrap_or_default();
         let faults = rules.lines().map(|rule| rule.parse().expect("a rule")).collect();
         let [pcap, trace] = [PCAP, TRACE].map(|name| std::env::var_os(name).map(PathBuf::from));
-        let (must_hit, sockets) = (true, None);
-        let options =
-            Options { adapters, faults, must_hit, pcap, trace, sockets, program, arguments };
+        let report = std::env::var_os(REPORT).map(PathBuf::from);
+        let address = std::env::var(ADDRESS).ok().map(|text| text.parse().expect("an address"));
+        let limits = std::env::var(LIMITS).map(|text| text.parse().expect("limits"));
+        let limits = limits.unwrap_or_default();
+        let own = Options { adapters, address, limits, program, arguments, ..Options::default() };
+        let options = Options { faults, must_hit: true, pcap, trace, report, ..own };
         return match run(&options) {
             Ok(ended) => ended.exit(),
             Err(error) => {
@@ -154,12 +162,39 @@ fn plain() -> Vec<Trial> {
             let fits = fits && inside.contains("trial: this is below another");
             if fits { Ok(()) } else { Err((plain + &inside).into()) }
         }),
+        Trial::test("an adapter has the address that is named", address),
+        Trial::test("a report has the status, the adapters and the rules", report),
         Trial::test("a supervisor below another one leaves its work to it", || {
             let own = std::env::current_exe()?;
             let script = format!("{} {SUPERVISE} 1 sh -c 'exit 9'", own.display());
             shell(1, &script)?.ended(9).map(drop)
         }),
     ]
+}
+
+fn address() -> Result<(), Failed> {
+    let show = "cat /sys/class/infiniband/vrnic1/ports/1/gids/1";
+    let named = |address: &'static str| shell_with(2, &[(ADDRESS, address.as_ref())], show);
+    let text = named("127.0.1.7")?.ended(0)?;
+    let lacks = named("127.255.255.255")?.ended(125)?;
+    let right = text.ends_with(":7f00:0108\n") && lacks.contains("not all in 127.0.0.0/8");
+    if right { Ok(()) } else { Err((text + &lacks).into()) }
+}
+
+fn report() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("report.json");
+    let variables: [(&str, &OsStr); 2] =
+        [(REPORT, file.as_os_str()), (RULES, "drop-message every=2".as_ref())];
+    let missed = shell_with(2, &variables, "exit 7")?.ended(125)?;
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+    let right = missed.contains("has hit nothing")
+        && report["status"] == 7
+        && report["command"] == serde_json::json!(["sh", "-c", "exit 7"])
+        && report["adapters"][1]["name"] == "vrnic1"
+        && report["faults"][0]["rule"] == "drop-message every=2"
+        && report["faults"][0]["hit"] == 0;
+    if right { Ok(()) } else { Err(format!("{missed}{report:#}").into()) }
 }
 
 /// A program that SIGINT ends.
@@ -328,6 +363,14 @@ fn verbs() -> Vec<Trial> {
         let program = |device| format!("ibv_rc_pingpong -d vrnic{device} -g 1 -c -n 100");
         shell(2, &pair(&program(0), &program(1))?)?.ended(0).map(drop)
     };
+    let few = || {
+        let program = "ibv_rc_pingpong -g 1 -c -n 100";
+        let limits: [(&str, &OsStr); 1] = [(LIMITS, "qp:1".as_ref())];
+        let text = shell_with(1, &limits, &pair(program, program)?)?.ended(1)?;
+        if text.contains("Couldn't create QP") { Ok(()) } else { Err(text.into()) }
+    };
+    let few = Trial::test("an adapter has no more queue pairs than its limit", few);
+    trials.push(few.with_ignored_flag(ignored && !is_demanded));
     let two = Trial::test("two adapters exchange messages", two);
     trials.push(two.with_ignored_flag(ignored && !is_demanded));
     trials

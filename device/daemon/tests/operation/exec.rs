@@ -121,3 +121,31 @@ fn the_program_itself_finds_the_sockets() {
     assert!(output.status.success() && text.contains("vrnic0") && text.contains("rnr"), "{text}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("folder").count(), 0, "left behind");
 }
+
+#[test]
+fn a_rule_that_the_program_removes_must_have_hit() {
+    let own = Path::new(env!("CARGO_BIN_EXE_vrnic"));
+    for clear in ["fault clear", "fault clear 1"] {
+        let mut command = vrnic();
+        command.args(["exec", "--must-hit", "--fault", "drop nth=5", "--", "sh", "-c"]);
+        let output = command.arg(format!("\"$0\" {clear}")).arg(own).output().expect("vrnic runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{clear}: {text}");
+        assert!(text.contains("'drop nth=5' has hit nothing"), "{clear}: {text}");
+    }
+}
+
+#[test]
+fn a_program_runs_without_adapters_if_that_is_permitted() {
+    let run = |options: &[&str]| {
+        let mut command = vrnic();
+        command.env("VRNIC_PLUGIN", "/nowhere/libvrnic.so").arg("exec").args(options);
+        let output = command.args(["--", "sh", "-c", "exit 5"]).output().expect("vrnic runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    let (status, text) = run(&[]);
+    assert_eq!(status, Some(125), "{text}");
+    let (status, text) = run(&["--optional"]);
+    assert_eq!(status, Some(5), "{text}");
+    assert!(text.contains("the program runs without adapters: ") && text.contains("nowhere"));
+}

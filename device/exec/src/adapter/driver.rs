@@ -55,7 +55,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Creates an adapter with this name and MAC in a network, and brings it up.
+    /// Creates an adapter with this name, MAC and limits in a network, and brings it up.
     ///
     /// # Errors
     /// Says what the adapter refuses.
@@ -63,9 +63,9 @@ impl Driver {
         name: &str,
         mac: MacAddr,
         host: ProcessHost,
+        limits: Limits,
         fabric: &Arc<Fabric<ProcessHost>>,
     ) -> anyhow::Result<Self> {
-        let limits = Limits { device_memory: 0, ..Limits::default() };
         let adapter = Adapter::new(name, mac, host, fabric, 1, limits);
         adapter.set_link(true);
         let ring = |addr, log| Ring { addr, log };

@@ -26,6 +26,16 @@ pub struct Traffic {
     captures: Arc<Captures>,
     /// The thread that sends delayed packets. The first rule starts it.
     thread: Mutex<Option<JoinHandle<()>>>,
+    own: Mutex<OwnRules>,
+}
+
+/// The rules of the command line, as opposed to those that clients add while the program runs.
+#[derive(Debug, Default)]
+struct OwnRules {
+    /// The numbers of those that are in force.
+    present: Vec<RuleId>,
+    /// A sentence for each that was removed before it hit anything.
+    missed: Vec<String>,
 }
 
 /// Shows traffic to the rules and to captures. Captures get packets when they leave, before faults
@@ -76,9 +86,12 @@ impl Traffic {
         let captures = Arc::default();
         let observer = Observer { gate: Arc::clone(&gate), captures: Arc::clone(&captures) };
         fabric.watch.attach(Arc::new(observer));
-        let this = Self { fabric: Arc::clone(fabric), gate, captures, thread: Mutex::default() };
+        let (thread, own) = Default::default();
+        let this = Self { fabric: Arc::clone(fabric), gate, captures, thread, own };
         for rule in rules {
-            this.add(rule.clone()).with_context(|| format!("the rule '{rule}' is refused"))?;
+            let added = this.add(rule.clone());
+            let number = added.with_context(|| format!("the rule '{rule}' is refused"))?;
+            this.own.lock().present.push(number);
         }
         Ok(this)
     }
@@ -117,11 +130,16 @@ impl Traffic {
     /// # Errors
     /// Returns an error if there is no such rule.
     pub fn clear(&self, rule: Option<RuleId>) -> anyhow::Result<()> {
+        let goes = |number: &RuleId| rule.is_none_or(|rule| rule == *number);
+        let mut own = self.own.lock();
+        let missed = self.unused(own.present.iter().copied().filter(goes));
         match rule {
             None => self.gate.clear(),
             Some(number) if self.gate.remove(number) => {}
             Some(number) => bail!("there is no rule {}", number.get()),
         }
+        own.missed.extend(missed);
+        own.present.retain(|number| !goes(number));
         self.gate.want();
         Ok(())
     }
@@ -137,15 +155,24 @@ impl Traffic {
         Ok(())
     }
 
-    /// Returns a sentence for each rule that has hit nothing.
+    /// Returns a sentence for each rule of the command line that has hit nothing, also for those
+    /// that a client has removed.
     #[must_use]
     pub fn missed(&self) -> Vec<String> {
-        let rules = self.gate.rules().list(self.gate.now(), |listed| {
+        let own = self.own.lock();
+        let present = self.unused(own.present.iter().copied());
+        own.missed.iter().cloned().chain(present).collect()
+    }
+
+    /// Returns a sentence for each of these rules that has hit nothing.
+    fn unused(&self, rules: impl Iterator<Item = RuleId>) -> Vec<String> {
+        let rules: Vec<RuleId> = rules.collect();
+        let sentences = self.gate.rules().list(self.gate.now(), |listed| {
             let (rule, seen) = (listed.rule, listed.seen);
             let sentence = format!("the rule '{rule}' has hit nothing of {seen} that it has seen");
-            (listed.hit == 0).then_some(sentence)
+            (listed.hit == 0 && rules.contains(&listed.id)).then_some(sentence)
         });
-        rules.into_iter().flatten().collect()
+        sentences.into_iter().flatten().collect()
     }
 }
 

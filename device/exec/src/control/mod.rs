@@ -6,14 +6,15 @@
 //! | [`shown`] | what the monitor shows |
 //! | [`requests`] | what clients can ask for |
 //! | [`files`] | captures and timelines in files |
+//! | [`report`] | a report on a run in a file |
 
 pub mod files;
+pub mod report;
 pub mod requests;
 pub mod shown;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context;
 use vrnic_control::monitor::Monitor;
@@ -23,8 +24,6 @@ use vrnic_control_api::Address;
 
 use self::requests::Requests;
 use self::shown::Shown;
-use crate::adapter::driver::Driver;
-use crate::adapter::traffic::Traffic;
 
 /// The names of the sockets in their folder, as below `/run/vrnic`.
 const MONITOR: &str = "monitor.sock";
@@ -45,16 +44,12 @@ impl Sockets {
     ///
     /// # Errors
     /// Says which socket cannot be used, or that no thread can be started.
-    pub fn open(
-        folder: &Path,
-        drivers: &Arc<[Driver]>,
-        traffic: &Arc<Traffic>,
-    ) -> anyhow::Result<Self> {
+    pub fn open(folder: &Path, shown: &Shown) -> anyhow::Result<Self> {
         let access = Access { mode: SocketMode(0o600), group: None };
-        let shown = Shown { drivers: Arc::clone(drivers), traffic: Arc::clone(traffic) };
-        let monitor = Monitor::start(&Address::Path(folder.join(MONITOR)), &access, shown)
+        let address = Address::Path(folder.join(MONITOR));
+        let monitor = Monitor::start(&address, &access, shown.clone())
             .context("the monitor cannot be started")?;
-        let requests = Requests::new(drivers, traffic);
+        let requests = Requests::new(&shown.drivers, &shown.traffic);
         let handle = Box::new(move |request| requests.handle(request));
         let reconfig = Reconfig::start(&folder.join(CONTROL), || (), handle)
             .context("the control socket cannot be opened")?;
