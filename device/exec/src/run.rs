@@ -14,7 +14,6 @@ use std::time::Instant;
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::limits::Limits;
 use vrnic_control_api::assignment::Assignment;
 use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
@@ -278,7 +277,7 @@ fn create(
     let mut drivers = Vec::new();
     let mut gids = Vec::new();
     let mut neighbors = Neighbors::new();
-    let limits = options.limits.lower(&Limits { device_memory: 0, ..Limits::default() })?;
+    let limits = options.limits.lower(&Driver::most())?;
     for (number, address) in addresses(options)?.into_iter().enumerate() {
         let last = u8::try_from(number + 1).context("too many adapters")?;
         let [a, b, c, d, e] = MAC;

@@ -44,7 +44,7 @@ impl Process for Closing {
 fn device() -> Arc<Device> {
     let host = ProcessHost::new(&Arc::default(), &Arc::default(), Instant::now()).expect("memory");
     let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-    let driver = Driver::new("vrnic0", mac, host, &Arc::default()).expect("an adapter");
+    let driver = Driver::new("vrnic0", mac, host, Driver::most(), &Arc::default()).expect("an adapter");
     let (neighbors, routes) = (Arc::default(), Arc::default());
     Arc::new(Device::new(&Arc::from([driver]), 0, vec![[1; 16]], &neighbors, &routes))
 }

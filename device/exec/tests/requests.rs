@@ -85,7 +85,7 @@ fn open_in(fabric: &Arc<Fabric<ProcessHost>>) -> OpenFile {
     let (spaces, routes) = (Arc::new(Spaces::default()), Arc::new(Routes::default()));
     let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
     let mac = [2, 0, 0, 0, 0, 1];
-    let driver = Driver::new("vrnic0", MacAddr(mac), host, fabric).expect("an adapter");
+    let driver = Driver::new("vrnic0", MacAddr(mac), host, Driver::most(), fabric).expect("an adapter");
     let gid = [1; 16];
     driver.set_gid(0, gid).expect("a GID");
     let neighbors = Arc::new(Neighbors::from([(gid, mac)]));

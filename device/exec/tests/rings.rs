@@ -53,7 +53,7 @@ struct Rig {
 fn open() -> OpenFile {
     let (spaces, routes) = (Arc::new(Spaces::default()), Arc::new(Routes::default()));
     let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
-    let driver = Driver::new("vrnic0", MacAddr(MAC), host, &Arc::default()).expect("an adapter");
+    let driver = Driver::new("vrnic0", MacAddr(MAC), host, Driver::most(), &Arc::default()).expect("an adapter");
     driver.set_gid(0, GID).expect("a GID");
     let neighbors = Arc::new(Neighbors::from([(GID, MAC)]));
     let device = Device::new(&Arc::from([driver]), 0, vec![GID], &neighbors, &routes);

@@ -55,6 +55,12 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// Returns the most objects that an adapter can have. Device memory is a part of device files.
+    #[must_use]
+    pub fn most() -> Limits {
+        Limits { device_memory: 0, ..Limits::default() }
+    }
+
     /// Creates an adapter with this name, MAC and limits in a network, and brings it up.
     ///
     /// # Errors
@@ -256,7 +262,7 @@ mod tests {
     fn driver() -> Driver {
         let spaces = Arc::new(Spaces::default());
         let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
-        Driver::new("vrnic0", MacAddr([2, 0, 0, 0, 0, 1]), host, &Arc::default()).expect("up")
+        Driver::new("vrnic0", MacAddr([2, 0, 0, 0, 0, 1]), host, Driver::most(), &Arc::default()).expect("up")
     }
 
     #[test]

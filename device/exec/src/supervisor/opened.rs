@@ -134,7 +134,7 @@ mod tests {
         let spaces = Arc::new(Spaces::default());
         let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let driver = Driver::new("vrnic0", mac, host, &Arc::default()).expect("an adapter");
+        let driver = Driver::new("vrnic0", mac, host, Driver::most(), &Arc::default()).expect("an adapter");
         let drivers = Arc::from([driver]);
         let device = Device::new(&drivers, 0, vec![[1; 16]], &Arc::default(), &Arc::default());
         let mut files = Files::new(&spaces).expect("inotify");

@@ -164,6 +164,8 @@ impl Device {
         DeviceRespEx {
             base,
             device_cap_flags_ex,
+            // Completions, and microseconds.
+            cq_moderation_caps: [u16::MAX.into(); 2],
             max_dm_size: DEVICE_MEMORY_MAX,
             odp_caps: ON_DEMAND,
             xrc_odp_caps: CONNECTED,

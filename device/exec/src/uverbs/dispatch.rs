@@ -142,6 +142,7 @@ fn invoke(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
         write::REREG_MR => region::change(file, request, &whole(request, 8)?),
         write::ALLOC_MW => region::alloc_window(file, request, &whole(request, 8)?),
         write::RESIZE_CQ => cq::resize(file, request, &whole(request, 8)?),
+        write::MODIFY_CQ => cq::moderate(file, &whole(request, 0)?),
         write::ATTACH_MCAST => multicast::attach(file, &whole(request, 0)?),
         write::DETACH_MCAST => multicast::detach(file, &whole(request, 0)?),
         write::OPEN_XRCD => xrc::open(file, request, &whole(request, 4)?),

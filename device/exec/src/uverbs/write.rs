@@ -38,6 +38,8 @@ pub const QUERY_SRQ: u32 = 34;
 pub const OPEN_XRCD: u32 = 37;
 /// An XRC target that others have created.
 pub const OPEN_QP: u32 = 40;
+/// `IB_USER_VERBS_EX_CMD_MODIFY_CQ`, which has the extended form only.
+pub const MODIFY_CQ: u32 = 57 | EXTENDED;
 
 /// Declares structs of this format.
 macro_rules! formats {
@@ -98,6 +100,10 @@ formats! {
     AllocMw { response: u64, pd_handle: u32, mw_type: u8, reserved: [u8; 3], } = 16;
     /// `struct ib_uverbs_resize_cq`.
     ResizeCq { response: u64, cq_handle: u32, cqe: u32, } = 16;
+    /// `struct ib_uverbs_ex_modify_cq`.
+    ModifyCq {
+        cq_handle: u32, attr_mask: u32, cq_count: u16, cq_period: u16, reserved: u32,
+    } = 16;
     /// `struct ib_uverbs_attach_mcast` and `struct ib_uverbs_detach_mcast`.
     Mcast { gid: [u8; 16], qp_handle: u32, mlid: u16, reserved: u16, } = 24;
     /// `struct ib_uverbs_open_xrcd`.

@@ -14,11 +14,13 @@ use crate::uverbs::ring::{RingMemory, Rings};
 use crate::uverbs::routes::{Route, Source};
 use crate::uverbs::wire::device::CORE_OUT;
 use crate::uverbs::wire::{HANDLE, UHW_IN, UHW_OUT, cq};
-use crate::uverbs::write::ResizeCq as Resize;
+use crate::uverbs::write::{ModifyCq as Modify, ResizeCq as Resize};
 
 /// Flags of creation (`enum ib_uverbs_ex_create_cq_flags`). Asking for timestamps changes nothing.
 const TIMESTAMPS: u32 = 1 << 0;
 const IGNORE_OVERRUN: u32 = 1 << 1;
+/// The attribute that can be changed (`IB_CQ_MODERATE`).
+const MODERATION: u32 = 1 << 0;
 
 /// Returns the place of a ring of a process, which begins at a page. Adds the memory of the ring to
 /// `rings`.
@@ -140,6 +142,25 @@ fn entries_ring(
     }
     let len = u64::from(offered) * u64::from(CQE_LEN);
     ring(file, request, rings, asked.buf.get(), len, true)
+}
+
+/// Sets after how many completions, or how many microseconds, a completion queue raises an event
+/// (`ib_uverbs_ex_modify_cq`).
+///
+/// # Errors
+/// `EINVAL` if nothing is to change, `EOPNOTSUPP` for an unknown attribute, and the adapter's
+/// refusal.
+pub fn moderate(file: &OpenFile, command: &Modify) -> Result<(), Errno> {
+    if command.attr_mask == 0 || command.reserved != 0 {
+        return Err(Errno::INVAL);
+    }
+    if command.attr_mask > MODERATION {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let (cqn, _) = file.objects.cq(command.cq_handle)?;
+    let params = admin::ModifyCq::new(cqn, command.cq_count, command.cq_period);
+    file.device().driver().command::<command::ModifyCq>(&params)?;
+    Ok(())
 }
 
 /// Moves a completion queue to another ring (`ib_uverbs_resize_cq`, and `resize_user_cq` of the
