@@ -120,6 +120,9 @@ bitflags! {
         /// [`QpReqFlags::ACKNOWLEDGED`], and [`QpReqFlags::QUEUE_LENGTH`] of queue pairs with
         /// messages, of the device.
         const ACKNOWLEDGED = 1 << 20;
+        /// The adapter's clock is the system's `CLOCK_MONOTONIC`, plus what the words at
+        /// [`crate::regs::CLOCK_LO`] of the kick page contain, modulo 2^64.
+        const SYSTEM_CLOCK = 1 << 21;
     }
 }
 

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -19,7 +18,7 @@ use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
 
 use crate::adapter::driver::Driver;
-use crate::adapter::host::ProcessHost;
+use crate::adapter::host::{ProcessHost, system_clock};
 use crate::adapter::traffic::Traffic;
 use crate::adapter::waker::Waker;
 use crate::adapter::worker::Worker;
@@ -273,7 +272,7 @@ fn create(
     routes: &Arc<Routes>,
     fabric: &Arc<Fabric<ProcessHost>>,
 ) -> anyhow::Result<Adapters> {
-    let start = Instant::now();
+    let start = system_clock();
     let mut drivers = Vec::new();
     let mut gids = Vec::new();
     let mut neighbors = Neighbors::new();

@@ -5,12 +5,11 @@
 use std::fs::File;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use vrnic_exec::adapter::driver::Driver;
-use vrnic_exec::adapter::host::ProcessHost;
+use vrnic_exec::adapter::host::{ProcessHost, system_clock};
 use vrnic_exec::memory::space::Space;
 use vrnic_exec::memory::spaces::Placement;
 use vrnic_exec::trap::task::FileId;
@@ -42,9 +41,10 @@ impl Process for Closing {
 }
 
 fn device() -> Arc<Device> {
-    let host = ProcessHost::new(&Arc::default(), &Arc::default(), Instant::now()).expect("memory");
+    let host = ProcessHost::new(&Arc::default(), &Arc::default(), system_clock()).expect("memory");
     let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-    let driver = Driver::new("vrnic0", mac, host, Driver::most(), &Arc::default()).expect("an adapter");
+    let driver =
+        Driver::new("vrnic0", mac, host, Driver::most(), &Arc::default()).expect("an adapter");
     let (neighbors, routes) = (Arc::default(), Arc::default());
     Arc::new(Device::new(&Arc::from([driver]), 0, vec![[1; 16]], &neighbors, &routes))
 }

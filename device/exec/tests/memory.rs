@@ -6,12 +6,11 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
 
 use nix::unistd::Pid;
 use vrnic_abi::GuestAddr;
 use vrnic_adapter::host::{CopyFault, GuestMemory, HeldMemory, Lane, Place};
-use vrnic_exec::adapter::host::ProcessHost;
+use vrnic_exec::adapter::host::{ProcessHost, system_clock};
 use vrnic_exec::memory::space::Space;
 use vrnic_exec::memory::spaces::{Number, Spaces};
 
@@ -86,7 +85,7 @@ impl Rig {
         let program = Program::new();
         let theirs = spaces.insert(program.open()).expect("room");
         let own = spaces.insert(Space::open(Pid::this()).expect("own memory")).expect("room");
-        let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
+        let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
         Self { host, program, theirs, own }
     }
 

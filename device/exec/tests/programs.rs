@@ -321,7 +321,7 @@ fn files() -> Vec<Trial> {
 /// The cases of vrnic-verify that need nothing that is missing here, by parts of their names.
 const CASES: &str = "data/ datagrams/ async_events/ inline/ isolation/ local_errors/ loopback/ mistakes/ \
                      order/ queues/ remote_errors/ retry/ rnr/ segments/ states/ regions/ windows/ \
-                     xrc/ srq/ credits/resize device_memory/ multicast/ lifecycle/ events/";
+                     xrc/ srq/ credits/resize device_memory/ multicast/ lifecycle/ events/ extended/";
 /// Some of these that need raw packets, DMA buffers, two adapters, or pinned memory.
 const WITHOUT: &str = "states/raw_packet dmabuf blocked_loopback mr_outlives_mapping";
 

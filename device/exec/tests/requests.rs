@@ -6,13 +6,12 @@
 use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use proptest::prelude::*;
 use rustix::io::Errno;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_exec::adapter::driver::Driver;
-use vrnic_exec::adapter::host::ProcessHost;
+use vrnic_exec::adapter::host::{ProcessHost, system_clock};
 use vrnic_exec::memory::space::Space;
 use vrnic_exec::memory::spaces::{Number, Placement, Spaces};
 use vrnic_exec::trap::task::FileId;
@@ -83,9 +82,10 @@ fn open() -> OpenFile {
 /// Opens the device file of an adapter in this network.
 fn open_in(fabric: &Arc<Fabric<ProcessHost>>) -> OpenFile {
     let (spaces, routes) = (Arc::new(Spaces::default()), Arc::new(Routes::default()));
-    let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
+    let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
     let mac = [2, 0, 0, 0, 0, 1];
-    let driver = Driver::new("vrnic0", MacAddr(mac), host, Driver::most(), fabric).expect("an adapter");
+    let driver =
+        Driver::new("vrnic0", MacAddr(mac), host, Driver::most(), fabric).expect("an adapter");
     let gid = [1; 16];
     driver.set_gid(0, gid).expect("a GID");
     let neighbors = Arc::new(Neighbors::from([(gid, mac)]));

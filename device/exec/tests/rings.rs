@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use vrnic_abi::admin::{self, CreateCq, CreateQp, CreateSrq, Pages, QpResult, command};
 use vrnic_abi::qp::{Access, AddressVector, Attr, NO_VLAN, Type};
 use vrnic_abi::{Cqn, Key, Pdn, Srqn};
 use vrnic_exec::adapter::driver::Driver;
-use vrnic_exec::adapter::host::ProcessHost;
+use vrnic_exec::adapter::host::{ProcessHost, system_clock};
 use vrnic_exec::memory::space::Space;
 use vrnic_exec::memory::spaces::{Placement, Spaces};
 use vrnic_exec::uverbs::device::{Device, Neighbors};
@@ -52,8 +51,9 @@ struct Rig {
 
 fn open() -> OpenFile {
     let (spaces, routes) = (Arc::new(Spaces::default()), Arc::new(Routes::default()));
-    let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
-    let driver = Driver::new("vrnic0", MacAddr(MAC), host, Driver::most(), &Arc::default()).expect("an adapter");
+    let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
+    let driver = Driver::new("vrnic0", MacAddr(MAC), host, Driver::most(), &Arc::default())
+        .expect("an adapter");
     driver.set_gid(0, GID).expect("a GID");
     let neighbors = Arc::new(Neighbors::from([(GID, MAC)]));
     let device = Device::new(&Arc::from([driver]), 0, vec![GID], &neighbors, &routes);

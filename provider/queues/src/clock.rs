@@ -25,11 +25,13 @@ const PROMPT_NS: u64 = 500_000;
 const TRIES: u32 = 4;
 
 /// The adapter's clock, on the kick page. Reading it is a trapped access, which takes some tens of
-/// microseconds.
+/// microseconds, unless it is derived from the system's clock.
 #[derive(Debug)]
 pub struct Clock {
     page: Shared<Mapping>,
     life: Life,
+    /// True if the page contains the difference between the adapter's clock and the system's.
+    is_derived: bool,
     sample: Mutex<Option<Sample>>,
 }
 
@@ -55,10 +57,11 @@ impl Sample {
 }
 
 impl Clock {
-    /// Returns the clock on the kick page of a context that has this UAR.
+    /// Returns the clock on the kick page of a context that has this UAR. It is derived from the
+    /// system's clock if `is_derived` ([`abi::uverbs::Features::SYSTEM_CLOCK`]).
     #[must_use]
-    pub fn new(page: Shared<Mapping>, uar: &Uar) -> Self {
-        Self { page, life: uar.life().clone(), sample: Mutex::new(None) }
+    pub fn new(page: Shared<Mapping>, uar: &Uar, is_derived: bool) -> Self {
+        Self { page, life: uar.life().clone(), is_derived, sample: Mutex::new(None) }
     }
 
     /// Returns the time now, in nanoseconds.
@@ -69,7 +72,10 @@ impl Clock {
         if self.life.has_ended() {
             return Err(Errno::IO);
         }
-        let now = self.read()?;
+        let now = match self.is_derived {
+            true => nanoseconds(ClockId::Monotonic).wrapping_add(self.read()?),
+            false => self.read()?,
+        };
         // If the device was removed meanwhile, the kernel has put an ordinary page in the place of
         // the registers. It does so after the adapter's death.
         if self.life.has_ended() { Err(Errno::IO) } else { Ok(now) }
@@ -130,8 +136,12 @@ impl Clock {
 }
 
 fn time_of_day() -> u64 {
-    let now = clock_gettime(ClockId::Realtime);
-    // After 1970, and nanoseconds are below a billion.
+    nanoseconds(ClockId::Realtime)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    // Neither is negative: the time of day is after 1970.
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
@@ -146,14 +156,14 @@ mod tests {
     fn clock(now: u64) -> Clock {
         let page = Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory");
         page.words()[(CLOCK_LO - KICK) as usize / 8].store(now, Ordering::Relaxed);
-        Clock::new(page, &uar(1))
+        Clock::new(page, &uar(1), false)
     }
 
     #[test]
     fn the_clock_of_a_dead_adapter_is_not_read() {
         let uar = uar(1);
         let page = Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory");
-        let clock = Clock::new(page, &uar);
+        let clock = Clock::new(page, &uar, false);
         assert_eq!(clock.now(), Ok(0));
         end_life(&uar);
         assert_eq!(clock.now(), Err(Errno::IO));
@@ -163,6 +173,15 @@ mod tests {
     fn both_halves_are_read() {
         assert_eq!(clock(0x1234_5678_9abc_def0).now(), Ok(0x1234_5678_9abc_def0));
         assert_eq!(clock(u64::MAX).now(), Err(Errno::IO));
+    }
+
+    #[test]
+    fn a_derived_clock_follows_the_systems() {
+        let clock = Clock { is_derived: true, ..clock(5_000_000_000) };
+        let before = nanoseconds(ClockId::Monotonic);
+        let now = clock.now().expect("an answer");
+        let after = nanoseconds(ClockId::Monotonic);
+        assert!((before..=after).contains(&(now - 5_000_000_000)));
     }
 
     /// Sets the time of an adapter.

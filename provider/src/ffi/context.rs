@@ -80,7 +80,7 @@ impl Context {
         Ok(Self {
             fd,
             uars,
-            clock: Clock::new(kick, &first),
+            clock: Clock::new(kick, &first, features.contains(Features::SYSTEM_CLOCK)),
             limits: Limits::from(response),
             ring_file,
             sq_policy: policy(SQ_VARIABLE, "guest, device, auto"),

@@ -257,12 +257,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::adapter::host::system_clock;
     use crate::memory::spaces::Spaces;
 
     fn driver() -> Driver {
         let spaces = Arc::new(Spaces::default());
-        let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
-        Driver::new("vrnic0", MacAddr([2, 0, 0, 0, 0, 1]), host, Driver::most(), &Arc::default()).expect("up")
+        let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
+        Driver::new("vrnic0", MacAddr([2, 0, 0, 0, 0, 1]), host, Driver::most(), &Arc::default())
+            .expect("up")
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
 use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_adapter::host::{
@@ -22,6 +22,14 @@ const BOUNCE: usize = 128 << 10;
 /// Number of words of the memory of the driver, 128 KiB.
 const DRIVER_WORDS: usize = 16 << 10;
 
+/// Returns the system's monotonic clock in nanoseconds.
+#[must_use]
+pub fn system_clock() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // Neither is negative.
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
 /// The host of an adapter. All clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct ProcessHost(Arc<Inner>);
@@ -34,26 +42,29 @@ struct Inner {
     driver: Box<[AtomicU64]>,
     bar: Bar,
     waker: Arc<Waker>,
-    start: Instant,
+    /// What the clock of the adapters is ahead of the system's, modulo 2^64.
+    ahead: u64,
     failed: AtomicBool,
 }
 
 impl ProcessHost {
-    /// Creates the host of an adapter that reaches the memory of these programs.
+    /// Creates the host of an adapter that reaches the memory of these programs. Its clock has been
+    /// running since the time `start` of [`system_clock`].
     ///
     /// # Errors
     /// The errors of mmap, such as `ENOMEM`.
     pub fn new(
         spaces: &Arc<Spaces>,
         waker: &Arc<Waker>,
-        start: Instant,
+        start: u64,
     ) -> Result<Self, rustix::io::Errno> {
         Ok(Self(Arc::new(Inner {
             spaces: Arc::clone(spaces),
             driver: (0..DRIVER_WORDS).map(|_| AtomicU64::new(0)).collect(),
             bar: Bar::new()?,
             waker: Arc::clone(waker),
-            start,
+            // No time of the adapter is zero.
+            ahead: 1u64.wrapping_sub(start),
             failed: AtomicBool::new(false),
         })))
     }
@@ -62,6 +73,12 @@ impl ProcessHost {
     #[must_use]
     pub fn spaces(&self) -> &Arc<Spaces> {
         &self.0.spaces
+    }
+
+    /// Returns what the clock of the adapter is ahead of [`system_clock`], modulo 2^64.
+    #[must_use]
+    pub fn ahead(&self) -> u64 {
+        self.0.ahead
     }
 
     /// Returns what wakes the worker.
@@ -246,8 +263,7 @@ impl Interrupts for ProcessHost {
 
 impl Clock for ProcessHost {
     fn now(&self) -> Nanos {
-        let nanoseconds = self.0.start.elapsed().as_nanos();
-        Nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX).saturating_add(1))
+        Nanos(system_clock().wrapping_add(self.0.ahead))
     }
 }
 

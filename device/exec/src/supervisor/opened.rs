@@ -121,20 +121,20 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
-    use std::time::Instant;
 
     use vrnic_packet::MacAddr;
 
     use super::*;
     use crate::adapter::driver::Driver;
-    use crate::adapter::host::ProcessHost;
+    use crate::adapter::host::{ProcessHost, system_clock};
 
     #[test]
     fn a_file_serves_any_number_of_processes_one_after_the_other() {
         let spaces = Arc::new(Spaces::default());
-        let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
+        let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let driver = Driver::new("vrnic0", mac, host, Driver::most(), &Arc::default()).expect("an adapter");
+        let driver =
+            Driver::new("vrnic0", mac, host, Driver::most(), &Arc::default()).expect("an adapter");
         let drivers = Arc::from([driver]);
         let device = Device::new(&drivers, 0, vec![[1; 16]], &Arc::default(), &Arc::default());
         let mut files = Files::new(&spaces).expect("inotify");

@@ -164,6 +164,9 @@ impl Device {
         DeviceRespEx {
             base,
             device_cap_flags_ex,
+            timestamp_mask: u64::MAX,
+            // In kHz: nanoseconds are counted.
+            hca_core_clock: 1_000_000,
             // Completions, and microseconds.
             cq_moderation_caps: [u16::MAX.into(); 2],
             max_dm_size: DEVICE_MEMORY_MAX,

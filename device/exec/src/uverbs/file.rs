@@ -94,7 +94,7 @@ impl OpenFile {
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         let theirs = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let id = FileId::of(&memory)?;
-        let kick = Arc::new(kick_page(&memory)?);
+        let kick = Arc::new(kick_page(&memory, device.driver().host().ahead())?);
         device.driver().host().waker().add(&kick);
         device.routes().opened();
         let this = Self {
@@ -425,11 +425,13 @@ impl Drop for OpenFile {
     }
 }
 
-/// Maps the kick page of a device file, and tells the programs where rings begin.
-fn kick_page(memory: &File) -> Result<Guarded, Errno> {
+/// Maps the kick page of a device file, and tells the programs where rings begin, and what the
+/// adapter's clock is ahead of the system's.
+fn kick_page(memory: &File, ahead: u64) -> Result<Guarded, Errno> {
     let len = u64::from(regs::KICK_LEN);
     take(memory, KICK_OFFSET..KICK_OFFSET + len)?;
     let page = Mapping::device(memory.as_fd(), KICK_OFFSET, regs::KICK_LEN as usize)?;
+    page.word64(regs::CLOCK_LO - regs::KICK).ok_or(Errno::IO)?.store(ahead, Ordering::Release);
     page.word64(NEXT_RING).ok_or(Errno::IO)?.store(RINGS.start, Ordering::Release);
     Guarded::new(page)
 }

@@ -83,6 +83,7 @@ pub fn get_context(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Err
     let caps = file.device().caps();
     let mut features =
         Features::ANY_VECTOR | Features::REGION_FLAGS | Features::RATE_LIMIT | Features::COMMANDS;
+    features |= Features::SYSTEM_CLOCK;
     for (feature, of_device) in [
         (Features::AWAIT, DeviceFeatures::AWAIT),
         (Features::HOLDING_CQ, DeviceFeatures::HOLDING_CQ),
