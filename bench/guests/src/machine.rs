@@ -21,6 +21,9 @@ pub(crate) struct Machine {
     pub(crate) accelerator: String,
     /// The release of the guests' kernel.
     pub(crate) guest_kernel: String,
+    /// The commit that is measured, and its date, if `VRNIC_COMMIT` says it.
+    #[serde(default)]
+    pub(crate) commit: Option<String>,
 }
 
 impl Machine {
@@ -31,6 +34,7 @@ impl Machine {
         let model =
             cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
         Self {
+            commit: std::env::var("VRNIC_COMMIT").ok(),
             processor: model.unwrap_or("unknown").to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),

@@ -73,6 +73,9 @@ fn introduction(results: &Results, devices: &[Device]) -> String {
         machine.guest_kernel,
         machine.accelerator,
     );
+    if let Some(commit) = &machine.commit {
+        text += &format!("- Commit: {commit}.\n");
+    }
     if machine.accelerator == "TCG" {
         text += "- Under TCG, QEMU translates the guests' code, which then takes about ten times as long as on the bare\n  \
                  processor.\n";

@@ -16,7 +16,10 @@ const RUN: &str = include_str!("../../../docs/benchmarks/figures.json");
 /// The path of the page.
 const PAGE: &str = "docs/benchmarks/README.md";
 /// The text of the page before the table of what was measured without guests.
-const WITHOUT_GUESTS: &str = "| measure | figure |\n| --- | --- |\n";
+const WITHOUT_GUESTS: &str = "\
+| measure | figure | cache line's round trip before and after, µs |
+| --- | ---: | ---: |
+";
 /// The first line of the README's table.
 const COLUMNS: [&str; 4] = ["measure", "vrnic against", "ratio", "goal"];
 
@@ -65,10 +68,13 @@ fn without_guests(page: &str, results: &Results) -> String {
     let (_, rows) = page.split_once(WITHOUT_GUESTS).expect("the page has the table");
     let mut left: BTreeSet<&Figure> = figures.keys().collect();
     let rows = rows.lines().map_while(|line| line.strip_prefix("| ")).map(|row| {
-        let name = row.rsplitn(3, '|').last().unwrap_or_default().trim();
+        // The round trips are in the page only.
+        let cells: Vec<&str> = row.rsplitn(4, '|').collect();
+        let [_, trips, _, name] = cells[..] else { panic!("'{row}' has other columns") };
+        let name = name.trim();
         let figure: Figure = name.parse().unwrap_or_else(|error| panic!("'{name}': {error}"));
         assert!(left.remove(&figure), "the run has no figure '{name}'");
-        format!("| {figure} | {:.3} |\n", figures[&figure])
+        format!("| {figure} | {:.3} |{trips}|\n", figures[&figure])
     });
     let table = WITHOUT_GUESTS.to_owned() + &rows.collect::<String>();
     assert!(left.is_empty(), "the page lacks {left:?}");
