@@ -1,7 +1,7 @@
 //! The course of a run: commands, results, files.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -29,6 +29,8 @@ const LOG: usize = 25;
 /// Time limit for writing a file into a guest.
 const WRITING: Duration = Duration::from_secs(20);
 
+/// The folder of an unpacked image of `scripts/image`, if the programs are from one.
+const IMAGE_ROOT: &str = "VRNIC_IMAGE_ROOT";
 /// Time between two looks at guests that are kept.
 const WATCHING: Duration = Duration::from_secs(2);
 
@@ -142,13 +144,25 @@ fn write_shells(fleet: &Fleet, job: &Job) -> Result<()> {
     Ok(())
 }
 
+/// Returns the command that runs scripts/lab: in a clone, or in an unpacked image in this folder.
+fn script(image: Option<PathBuf>) -> String {
+    image.map_or_else(
+        || "scripts/lab".to_owned(),
+        |root| {
+            let script = root.join("opt/vrnic/scripts/lab");
+            format!("{IMAGE_ROOT}={} {}", root.display(), script.display())
+        },
+    )
+}
+
 /// Leaves the guests running, until this process gets a signal.
 fn wait(fleet: &Fleet, job: &Job) -> Result<()> {
     write_shells(fleet, job)?;
+    let script = script(std::env::var_os(IMAGE_ROOT).map(PathBuf::from));
     step("the guests keep running until Ctrl-C. Enter them from other terminals:");
     for guest in fleet.guests() {
         let (name, socket) = (&guest.setup().name, guest.shell_socket());
-        eprintln!("  scripts/lab --enter {}   # guest {name}", socket.display());
+        eprintln!("  {script} --enter {}   # guest {name}", socket.display());
     }
     eprintln!("In them, '. {SHELL_FILE}' sets the variables of commands, and enters --root.");
     // The signal ends the process, with the guests and their folder.
@@ -215,4 +229,16 @@ pub(crate) fn not_started(args: &Args, why: &str) {
 fn write(file: &Path, text: &str) -> Result<()> {
     make_folder_of(file)?;
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_are_entered_by_the_script_that_runs_them() {
+        assert_eq!(script(None), "scripts/lab");
+        let script = script(Some("/cache/image".into()));
+        assert_eq!(script, "VRNIC_IMAGE_ROOT=/cache/image /cache/image/opt/vrnic/scripts/lab");
+    }
 }
