@@ -21,6 +21,7 @@
 //! | [`transport`] | the headers of UDP and TCP |
 //! | [`toeplitz`] | the hash by which frames are spread over receive queues |
 //! | [`time`] | points in time |
+//! | [`rate`] | rates in bits per second, the pacing of frames |
 //!
 //! ```
 //! use vrnic_packet::{Reader, Short};
@@ -40,6 +41,7 @@ pub mod mac;
 pub mod mtu;
 pub mod offload;
 pub mod pool;
+pub mod rate;
 pub mod reader;
 pub mod segments;
 pub mod time;
@@ -50,5 +52,6 @@ pub use ethernet::{EtherType, Ethernet, VlanMac};
 pub use headers::Headers;
 pub use mac::MacAddr;
 pub use mtu::Mtu;
+pub use rate::{Pacer, Rate};
 pub use reader::{NoRoom, Reader, Short, Writer};
 pub use time::Nanos;
