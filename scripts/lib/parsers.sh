@@ -8,6 +8,7 @@ frames that are cut|1|vrnic-packet|test=hostile|any_frame_is_cut_into_right_ones
 checksums of frames|1|vrnic-packet|test=hostile|any_frame_gets_right_checksums
 packets of RoCE|1|vrnic-roce|test=hostile|any_bytes_for_the_parsers
 packets of RoCE in any state|1|vrnic-roce|test=hostile|any_packet_in_any_state
+frames in lanes|1|vrnic-lanes|test=lanes|bounds::any_frame_has_a_class_and_may_be_marked
 octets of iWARP|1|vrnic-iwarp|test=wire|random::any_octets_are_parsed_or_refused
 start frames of iWARP|1|vrnic-iwarp|test=connection|hostile::any_start_frame
 octets of iWARP in any state|10|vrnic-iwarp|test=connection|hostile::any_octets_in_any_state
