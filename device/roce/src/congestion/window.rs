@@ -1,10 +1,8 @@
-//! Congestion control: a window in bytes at the sender, notifications from the receiver.
+//! A window in bytes at the sender, with the arithmetic of DCQCN (Zhu et al., SIGCOMM 2015).
 //!
-//! A router marks packets when its queue grows. The receiver of marked packets sends notifications
-//! (CNP, A17.9), at most one in 50 µs. Each notification reduces the sender's window in proportion
-//! to the recent rate of notifications (DCQCN, Zhu et al., SIGCOMM 2015). DCQCN controls a rate;
-//! this code controls a window, because a sender without timers of microseconds cannot pace
-//! packets.
+//! Each notification reduces the window in proportion to the recent rate of notifications. DCQCN
+//! controls a rate; this code controls a window, because a sender without timers of microseconds
+//! cannot pace packets.
 //!
 //! ```text
 //! notification   α ← (1 − g)·α + g,   target ← window,   window ← window·(1 − α/2)
@@ -15,7 +13,6 @@
 use std::time::Duration;
 
 use vrnic_packet::Nanos;
-use vrnic_packet::ip::Ecn;
 
 use crate::wire::Mtu;
 
@@ -25,8 +22,6 @@ const ONE: u32 = 1 << 10;
 const G_SHIFT: u32 = 4;
 /// The time without a notification after which α decreases.
 const ALPHA_PERIOD: Duration = Duration::from_micros(55);
-/// The minimum time between two notifications of a receiver.
-const NOTIFICATION_PERIOD: Duration = Duration::from_micros(50);
 /// Number of round trips of fast recovery.
 const FAST_RECOVERY: u32 = 5;
 /// The initial window in bytes.
@@ -128,33 +123,6 @@ impl Window {
     }
 }
 
-/// Decides when the receiver of marked packets sends a notification.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Notifier {
-    last: Option<Nanos>,
-    /// Number of marked packets (`np_ecn_marked_roce_packets`).
-    pub marked: u64,
-    /// Number of notifications sent (`np_cnp_sent`).
-    pub sent: u64,
-}
-
-impl Notifier {
-    /// Records a data packet with this mark. Returns whether a notification must be sent to its
-    /// sender ([`crate::wire::Head::congestion`]).
-    pub fn arrived(&mut self, now: Nanos, mark: Ecn) -> bool {
-        if mark != Ecn::Marked {
-            return false;
-        }
-        self.marked += 1;
-        if self.last.is_some_and(|last| now.since(last) < NOTIFICATION_PERIOD) {
-            return false;
-        }
-        self.last = Some(now);
-        self.sent += 1;
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,13 +161,5 @@ mod tests {
             window.congested(at(100_100 + time * 25), TRIP);
         }
         assert_eq!(window.packets(), 2);
-    }
-
-    #[test]
-    fn notifications_are_few() {
-        let mut notifier = Notifier::default();
-        assert!(!notifier.arrived(at(1), Ecn::Capable));
-        let sent = (0..200).filter(|time| notifier.arrived(at(*time), Ecn::Marked)).count();
-        assert_eq!((sent, notifier.marked, notifier.sent), (4, 200, 4));
     }
 }
