@@ -14,7 +14,7 @@
 //! | [`time`] | time-outs |
 //! | [`requester`] | the sending half of a connection |
 //! | [`responder`] | the receiving half of a connection |
-//! | [`congestion`] | windows and notifications of congestion |
+//! | [`congestion`] | windows, rates and notifications of congestion |
 //! | [`datagram`] | messages of datagram QPs |
 //! | [`admission`] | admission of packets to a QP |
 //! | [`discard`] | reasons for which packets are dropped, with counters |

@@ -193,7 +193,11 @@ impl Requester {
 
     /// Handles a congestion notification (CNP).
     fn notified(&mut self, now: Nanos) {
-        if self.congested(now) {
+        let reduced = match &mut self.rate {
+            Some(rate) => rate.notified(now),
+            None => self.congested(now),
+        };
+        if reduced {
             self.counters.notified += 1;
         } else {
             self.counters.notifications_ignored += 1;

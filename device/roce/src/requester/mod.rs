@@ -47,7 +47,7 @@ use self::recovery::Repair;
 use self::rtt::RoundTrip;
 pub use self::send::Transmit;
 pub use self::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Remote, Work, WorkRequest};
-use crate::congestion::Window;
+use crate::congestion::{RateControl, Window};
 use crate::discard::Discards;
 use crate::psn::Psn;
 use crate::queue;
@@ -158,6 +158,10 @@ pub struct Requester {
     trip: RoundTrip,
     /// The window of congestion control, if there is one.
     window: Option<Window>,
+    /// The rate of congestion control, if there is one.
+    rate: Option<Box<RateControl>>,
+    /// The time before which nothing is sent because of the rate.
+    paced_until: Option<Nanos>,
     /// Number of packets sent since the last packet that asked for an acknowledgement.
     since_ack_request: u32,
     /// True if the requester must not start entries.
@@ -200,6 +204,8 @@ impl Requester {
             repair: Repair::new(),
             trip: RoundTrip::default(),
             window: config.congestion_control.then(|| Window::new(config.mtu, config.window)),
+            rate: None,
+            paced_until: None,
             since_ack_request: 0,
             paused: false,
             failed: false,
@@ -215,6 +221,15 @@ impl Requester {
         (self.config.retry_count, self.retries) = (retry_count, retry_count);
         (self.config.rnr_retry, self.rnr_retries) = (rnr_retry, rnr_retry);
         self.config.max_rd_atomic = max_rd_atomic;
+    }
+
+    /// Sets whether a rate limits the packets, in place of a window: notifications of congestion
+    /// reduce it.
+    pub fn set_rate_control(&mut self, rate: Option<RateControl>) {
+        self.rate = rate.map(Box::new);
+        self.paced_until = None;
+        let window = self.config.congestion_control && self.rate.is_none();
+        self.window = window.then(|| Window::new(self.config.mtu, self.config.window));
     }
 
     /// Appends a work request.
@@ -282,6 +297,7 @@ impl Requester {
         self.disarm();
         self.not_ready_until = None;
         self.stalled_until = None;
+        self.paced_until = None;
     }
 
     /// Takes the packet with this number back, which [`Self::next`] has just returned, because the

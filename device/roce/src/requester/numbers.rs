@@ -19,6 +19,8 @@ pub struct Numbers {
     pub retry_limit: u8,
     /// The window of congestion control in bytes, if there is one.
     pub congestion_window: Option<u32>,
+    /// The rate of congestion control in bits per second, if there is one.
+    pub congestion_rate: Option<u64>,
     /// Packets that were sent and are not answered.
     pub outstanding: u32,
 }
@@ -34,6 +36,7 @@ impl Requester {
             retries: self.config.retry_count.saturating_sub(self.retries),
             retry_limit: self.config.retry_count,
             congestion_window: self.window.as_ref().map(|window| window.bytes()),
+            congestion_rate: self.rate.as_ref().map(|rate| rate.rate().bits_per_second()),
             outstanding: self.high.since(self.oldest),
         }
     }

@@ -9,6 +9,10 @@ use super::ledger::Entry;
 use crate::psn::{MAX_OUTSTANDING, Psn, Span};
 use crate::wire::{Body, Head};
 
+/// The bytes of a packet that count for the rate in addition to its payload: Ethernet, IPv4, UDP,
+/// and the headers of a WRITE.
+const HEADERS: u32 = 74;
+
 /// A packet to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -42,10 +46,17 @@ impl Requester {
             self.skip();
         }
         let upcoming = self.upcoming()?;
+        if self.rate.is_some() && self.waits_for_its_turn(now) {
+            return None;
+        }
         if upcoming.starts {
             self.ledger.start(upcoming.entry.span);
         }
         let mut transmit = self.make(&upcoming.entry);
+        if let Some(rate) = &mut self.rate {
+            let payload = transmit.range.end.saturating_sub(transmit.range.start);
+            rate.sent(now, payload.saturating_add(HEADERS));
+        }
         let again = transmit.head.psn.since(self.oldest) < self.high.since(self.oldest);
         self.move_cursor(&upcoming.entry);
         if single {
@@ -69,6 +80,12 @@ impl Requester {
             self.arm(now);
         }
         Some(transmit)
+    }
+
+    /// Returns whether the next packet must wait because of the rate.
+    fn waits_for_its_turn(&mut self, now: Nanos) -> bool {
+        self.paced_until = self.rate.as_mut().and_then(|rate| rate.waits_until(now));
+        self.paced_until.is_some()
     }
 
     /// Returns the work request of the packet at the cursor, unless it must wait, and the range of

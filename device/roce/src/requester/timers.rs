@@ -13,7 +13,8 @@ impl Requester {
         if self.stalled_until.is_some() {
             return self.stalled_until;
         }
-        [self.timer, self.repair.probe_at, self.not_ready_until].into_iter().flatten().min()
+        let timers = [self.timer, self.repair.probe_at, self.not_ready_until, self.paced_until];
+        timers.into_iter().flatten().min()
     }
 
     /// Handles expired timers.
@@ -28,6 +29,7 @@ impl Requester {
                 self.arm(now);
             }
         }
+        self.paced_until = self.paced_until.filter(|until| now < *until);
         if self.not_ready_until.is_some_and(|until| until <= now) {
             self.not_ready_until = None;
             self.restarted = None;

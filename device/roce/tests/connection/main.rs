@@ -13,6 +13,7 @@
 //! | [`rxe_requester`] | a requester with the peculiarities of rxe |
 //! | [`rxe_responder`] | a responder with the peculiarities of rxe |
 //! | [`recovery`] | retransmission after losses; probes; congestion |
+//! | [`rates`] | rates of requesters that are notified of congestion |
 //! | [`refusals`] | requests that violate the protocol, and responders that are not ready |
 
 mod execute;
@@ -20,6 +21,7 @@ mod faults;
 mod host;
 mod model;
 mod pair;
+mod rates;
 mod recovery;
 mod refusals;
 mod reliable;

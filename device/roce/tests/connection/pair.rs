@@ -50,6 +50,26 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Returns a requester whose packets go to the QP `destination`, and begin with this number.
+    pub(crate) fn requester(&self, destination: Qpn, first_psn: u32) -> Requester {
+        Requester::new(requester::Config {
+            transport: self.transport,
+            destination,
+            mtu: self.mtu,
+            first_psn: Psn::new(first_psn),
+            timeout: AckTimeout::new(self.timeout),
+            retry_count: self.retry_count,
+            rnr_retry: self.rnr_retry,
+            max_rd_atomic: self.max_rd_atomic,
+            window: self.window,
+            recovery: self.recovery,
+            congestion_control: self.congestion_control,
+            capacity: 256,
+        })
+    }
+}
+
 /// Two ends and the link between them.
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -65,20 +85,7 @@ impl Pair {
         let host = |number: u8| {
             let own = usize::from(number) - 1;
             let destination = Qpn::new(0x10 + 3 - u32::from(number));
-            let requester = Requester::new(requester::Config {
-                transport: options.transport,
-                destination,
-                mtu: options.mtu,
-                first_psn: Psn::new(options.psns[own]),
-                timeout: AckTimeout::new(options.timeout),
-                retry_count: options.retry_count,
-                rnr_retry: options.rnr_retry,
-                max_rd_atomic: options.max_rd_atomic,
-                window: options.window,
-                recovery: options.recovery,
-                congestion_control: options.congestion_control,
-                capacity: 256,
-            });
+            let requester = options.requester(destination, options.psns[own]);
             let first_psn = Psn::new(options.psns[1 - own]);
             let receiving = if options.transport == Transport::Uc {
                 Receiving::Unreliable(Box::new(UnreliableResponder::new(options.mtu, first_psn)))
