@@ -2,7 +2,7 @@
 //!
 //! A [`Figure`] is a subject and a quantity. `vrnic-bench` measures it, and writes its text into
 //! tables and JSON; `vrnic-compare` parses the text. Each text stands here only, in a table that
-//! both directions derive from.
+//! both directions derive from. The module [`svg`] draws charts.
 //!
 //! ```
 //! use vrnic_figures::{Figure, Link, Operation, Quantity, Subject, Way};
@@ -13,6 +13,8 @@
 //! assert_eq!("65536 B Write, packets, trunk, GB/s".parse(), Ok(figure));
 //! ```
 #![forbid(unsafe_code)]
+
+pub mod svg;
 
 use parse_display::{Display, FromStr, ParseError};
 use serde::{Deserialize, Serialize};

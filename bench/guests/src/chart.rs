@@ -2,21 +2,15 @@
 
 mod events;
 
-use std::fmt::Write;
 use std::path::Path;
 use std::{fs, io};
+
+use vrnic_figures::svg::{Axis, BOTTOM, LEFT, RIGHT, Svg, range};
 
 use crate::markdown::number;
 use crate::plan::{Device, OPERATIONS, Operation, size};
 use crate::results::Results;
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 440.0;
-/// The edges of the plot in the picture.
-const LEFT: f64 = 80.0;
-const RIGHT: f64 = WIDTH - 24.0;
-const TOP: f64 = 76.0;
-const BOTTOM: f64 = HEIGHT - 56.0;
 /// Colour of what the host can do.
 const HOST: &str = "#6b6b6b";
 
@@ -90,51 +84,11 @@ fn colour(device: Device) -> &'static str {
     }
 }
 
-/// A logarithmic axis from data to a place on the chart.
-struct Axis {
-    low: f64,
-    high: f64,
-    from: f64,
-    to: f64,
-}
-
-impl Axis {
-    /// Creates an axis over whole decades that holds all `values`.
-    fn decades(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = range(values);
-        let low = low.log10().floor();
-        let high = high.log10().ceil().max(low + 1.0);
-        Self { low: 10_f64.powf(low), high: 10_f64.powf(high), from: BOTTOM, to: TOP }
-    }
-
-    fn place(&self, value: f64) -> f64 {
-        let share = (value / self.low).ln() / (self.high / self.low).ln();
-        self.from + share * (self.to - self.from)
-    }
-
-    /// Returns the powers of ten on it.
-    fn marks(&self) -> Vec<f64> {
-        let mut marks = vec![self.low];
-        while let Some(last) = marks.last().filter(|last| **last < self.high * 0.99) {
-            marks.push(last * 10.0);
-        }
-        marks
-    }
-}
-
-/// Returns the smallest and the greatest positive value.
-fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let found = values.filter(|value| value.is_normal() && *value > 0.0);
-    let (low, high) =
-        found.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), v| (low.min(v), high.max(v)));
-    if low <= high { (low, high) } else { (1.0, 10.0) }
-}
-
 /// Returns a chart with a line for each series over message sizes.
 fn lines(title: &str, series: &[Series]) -> String {
     let all = || series.iter().flat_map(|series| series.points.iter());
     let (low, high) = range(all().map(|point| point.0));
-    let x = Axis { low, high: high.max(low * 2.0), from: LEFT + 12.0, to: RIGHT - 12.0 };
+    let x = Axis::new(low, high.max(low * 2.0), LEFT + 12.0, RIGHT - 12.0);
     let y = Axis::decades(all().map(|point| point.1));
     let mut svg = Svg::new(title);
     svg.decades(&y);
@@ -189,105 +143,10 @@ fn latency(results: &Results, devices: &[Device]) -> String {
     svg.end()
 }
 
-/// Builds a drawing. Texts are our own words and numbers, so nothing needs escaping.
-struct Svg(String);
-
-impl Svg {
-    fn new(title: &str) -> Self {
-        Self(format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\">\n\
-             <title>{title}</title>\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-             <text x=\"{LEFT}\" y=\"26\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
-        ))
-    }
-
-    fn add(&mut self, element: std::fmt::Arguments<'_>) {
-        // A String takes everything.
-        let _never = writeln!(self.0, "{element}");
-    }
-
-    /// Draws grid lines and labels at powers of ten.
-    fn decades(&mut self, axis: &Axis) {
-        for mark in axis.marks() {
-            let y = axis.place(mark);
-            self.add(format_args!(
-                "<line x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>"
-            ));
-            self.text(LEFT - 8.0, y + 4.0, "end", &thousands(mark));
-        }
-    }
-
-    fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
-        self.add(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" stroke=\"#fff\" \
-             stroke-width=\"3\" paint-order=\"stroke\">{text}</text>"
-        ));
-    }
-
-    fn line(&mut self, places: &[(f64, f64)], colour: &str, dashed: bool) {
-        let dash = if dashed { " stroke-dasharray=\"6 4\"" } else { "" };
-        let points: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        self.add(format_args!(
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.5\"{dash}/>",
-            points.join(" ")
-        ));
-        if !dashed {
-            for (x, y) in places {
-                self.add(format_args!(
-                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>"
-                ));
-            }
-        }
-    }
-
-    /// Draws a bar from `top` down to the axis.
-    fn bar(&mut self, x: f64, top: f64, width: f64, colour: &str) {
-        let height = BOTTOM - top;
-        self.add(format_args!(
-            "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>"
-        ));
-    }
-
-    fn legend(&mut self, index: usize, name: &str, colour: &str) {
-        let x = LEFT + 100.0 * index as f64;
-        self.add(format_args!(
-            "<rect x=\"{x}\" y=\"42\" width=\"14\" height=\"14\" fill=\"{colour}\"/>"
-        ));
-        self.text(x + 20.0, 54.0, "start", name);
-    }
-
-    fn end(self) -> String {
-        self.0 + "</svg>\n"
-    }
-}
-
-/// Returns a power of ten in short: 10, 1 k, 100 k, 10 M.
-fn thousands(value: f64) -> String {
-    match value {
-        millions if millions >= 0.99e6 => format!("{:.0} M", millions / 1e6),
-        thousands if thousands >= 990.0 => format!("{:.0} k", thousands / 1e3),
-        ones if ones >= 0.99 => format!("{ones:.0}"),
-        _ => format!("{value:.6}").trim_end_matches('0').to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::tests::sample;
-
-    #[test]
-    fn a_decade_is_a_decade_everywhere() {
-        let axis = Axis::decades([3.0, 4200.0].into_iter());
-        let places: Vec<f64> = axis.marks().into_iter().map(|mark| axis.place(mark)).collect();
-        assert_eq!(places.len(), 5);
-        let step = (TOP - BOTTOM) / 4.0;
-        for pair in places.windows(2) {
-            assert!((pair[1] - pair[0] - step).abs() < 1e-6, "{places:?}");
-        }
-    }
 
     #[test]
     fn every_device_has_its_line_and_gaps_are_left_out() {
@@ -310,13 +169,5 @@ mod tests {
         let other = crate::host::Memcpy { operation: Operation::Read, bytes: 65536, mib_s: 1.0 };
         results.memcpy.push(other);
         assert_eq!(memcpy(&results, Operation::Write), [(65536.0, 10_000.0)]);
-    }
-
-    #[test]
-    fn marks_are_short() {
-        assert_eq!(
-            [0.1, 1.0, 1000.0, 1e5, 1e7].map(thousands),
-            ["0.1", "1", "1 k", "100 k", "10 M"]
-        );
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use vrnic_figures::svg::{Axis, BOTTOM, LEFT, RIGHT, Svg};
 use vrnic_figures::{Figure, Quantity, Subject};
 
-use super::{Axis, BOTTOM, HOST, LEFT, RIGHT, Svg};
+use super::HOST;
 use crate::markdown::number;
 use crate::native::Native;
 
