@@ -15,39 +15,63 @@ pub const TOP: f64 = 76.0;
 /// The lower edge of the plot.
 pub const BOTTOM: f64 = HEIGHT - 56.0;
 
-/// A logarithmic axis from data to a place on the chart.
+/// An axis from data to a place on the chart.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
+    scale: Scale,
     low: f64,
     high: f64,
     from: f64,
     to: f64,
 }
 
+/// The distances of values on an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    Logarithmic,
+    Linear,
+}
+
 impl Axis {
-    /// Creates an axis from a value `low` at the place `from` to a value `high` at the place `to`.
+    /// Creates a logarithmic axis from a value `low` at the place `from` to a value `high` at the place `to`.
     #[must_use]
     pub const fn new(low: f64, high: f64, from: f64, to: f64) -> Self {
-        Self { low, high, from, to }
+        Self { scale: Scale::Logarithmic, low, high, from, to }
     }
 
-    /// Creates an upright axis over whole decades that holds all `values`.
+    /// Creates a linear axis from zero at the place `from` to a value `high` at the place `to`.
+    #[must_use]
+    pub const fn linear(high: f64, from: f64, to: f64) -> Self {
+        Self { scale: Scale::Linear, low: 0.0, high, from, to }
+    }
+
+    /// Creates a logarithmic, upright axis over whole decades that holds all `values`.
     pub fn decades(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = range(values);
         let low = low.log10().floor();
         let high = high.log10().ceil().max(low + 1.0);
-        Self { low: 10_f64.powf(low), high: 10_f64.powf(high), from: BOTTOM, to: TOP }
+        Self::new(10_f64.powf(low), 10_f64.powf(high), BOTTOM, TOP)
     }
 
     /// Returns the place of a value.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
-        let share = (value / self.low).ln() / (self.high / self.low).ln();
+        let share = match self.scale {
+            Scale::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+        };
         self.from + share * (self.to - self.from)
     }
 
-    /// Returns the powers of ten on it.
+    /// Returns the values with a mark: powers of ten, or about five round numbers.
     fn marks(&self) -> Vec<f64> {
+        if self.scale == Scale::Linear {
+            let decade = 10_f64.powf((self.high / 5.0).log10().floor());
+            let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * decade);
+            let step = steps.into_iter().find(|step| self.high / step <= 6.0).unwrap_or(decade);
+            // CAST: at most six.
+            return (0..=(self.high / step) as u32).map(|nth| f64::from(nth) * step).collect();
+        }
         let mut marks = vec![self.low];
         while let Some(last) = marks.last().filter(|last| **last < self.high * 0.99) {
             marks.push(last * 10.0);
@@ -86,8 +110,8 @@ impl Svg {
         let _never = writeln!(self.0, "{element}");
     }
 
-    /// Draws grid lines and labels at powers of ten.
-    pub fn decades(&mut self, axis: &Axis) {
+    /// Draws grid lines and labels of an upright axis.
+    pub fn grid(&mut self, axis: &Axis) {
         for mark in axis.marks() {
             let y = axis.place(mark);
             self.add(format_args!(
@@ -122,6 +146,23 @@ impl Svg {
         }
     }
 
+    /// Draws labels of a level axis, with a unit.
+    pub fn level(&mut self, axis: &Axis, unit: &str) {
+        for mark in axis.marks() {
+            let label = format!("{} {unit}", thousands(mark));
+            self.text(axis.place(mark), BOTTOM + 20.0, "middle", &label);
+        }
+    }
+
+    /// Draws a thin line through many places, without dots.
+    pub fn curve(&mut self, places: &[(f64, f64)], colour: &str) {
+        let points: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.add(format_args!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+            points.join(" ")
+        ));
+    }
+
     /// Draws a bar from `top` down to the axis.
     pub fn bar(&mut self, x: f64, top: f64, width: f64, colour: &str) {
         let height = BOTTOM - top;
@@ -151,6 +192,7 @@ fn thousands(value: f64) -> String {
     match value {
         millions if millions >= 0.99e6 => format!("{:.0} M", millions / 1e6),
         thousands if thousands >= 990.0 => format!("{:.0} k", thousands / 1e3),
+        0.0 => "0".to_owned(),
         ones if ones >= 0.99 => format!("{ones:.0}"),
         _ => format!("{value:.6}").trim_end_matches('0').to_owned(),
     }
@@ -172,10 +214,24 @@ mod tests {
     }
 
     #[test]
+    fn a_linear_axis_has_a_few_round_marks() {
+        for (high, step) in [(1.0, 0.2), (60.0, 10.0), (250_000.0, 50_000.0), (7e9, 2e9)] {
+            let axis = Axis::linear(high, 0.0, 100.0);
+            let marks = axis.marks();
+            assert!((3..=7).contains(&marks.len()), "{marks:?}");
+            assert!(marks.windows(2).all(|pair| (pair[1] - pair[0] - step).abs() < step / 1e6));
+            assert_eq!((axis.place(0.0), axis.place(high)), (0.0, 100.0));
+        }
+        let mut svg = Svg::new("a title");
+        svg.curve(&[(1.0, 2.0), (3.0, 4.0)], "#000");
+        assert_eq!(svg.end().matches("<polyline").count(), 1);
+    }
+
+    #[test]
     fn marks_are_short() {
         assert_eq!(
-            [0.1, 1.0, 1000.0, 1e5, 1e7].map(thousands),
-            ["0.1", "1", "1 k", "100 k", "10 M"]
+            [0.0, 0.1, 1.0, 1000.0, 1e5, 1e7].map(thousands),
+            ["0", "0.1", "1", "1 k", "100 k", "10 M"]
         );
     }
 }

@@ -91,7 +91,7 @@ fn lines(title: &str, series: &[Series]) -> String {
     let x = Axis::new(low, high.max(low * 2.0), LEFT + 12.0, RIGHT - 12.0);
     let y = Axis::decades(all().map(|point| point.1));
     let mut svg = Svg::new(title);
-    svg.decades(&y);
+    svg.grid(&y);
     let mut sizes: Vec<f64> = all().map(|point| point.0).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
@@ -115,7 +115,7 @@ fn latency(results: &Results, devices: &[Device]) -> String {
     let values = results.latency.iter().map(|latency| latency.typical_us);
     let y = Axis::decades(values.chain(results.relay()));
     let mut svg = Svg::new("Latency at 8 B: µs, typical (less is better)");
-    svg.decades(&y);
+    svg.grid(&y);
     if let Some(relay) = results.relay() {
         let at = y.place(relay);
         svg.line(&[(LEFT, at), (RIGHT, at)], HOST, true);

@@ -12,6 +12,7 @@
 //! | [`direct`] | device memory, and transfers of a controller next to the adapter |
 //! | [`external_memory`] | memory of another device, by messages to the VMM |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
+//! | [`fabric`] | a network in virtual time: incast with and without DCQCN and PFC |
 //! | [`fairness`] | an honest pair next to 15 functions that do their worst |
 //! | [`raw`] | raw packets between two functions |
 //! | [`scatter`] | memory whose pages lie in no order |
@@ -25,6 +26,7 @@
 mod direct;
 mod events;
 mod external_memory;
+mod fabric;
 mod fairness;
 mod gap;
 mod hostile;
@@ -76,6 +78,9 @@ struct Args {
     /// Pin the daemon's worker to this CPU
     #[arg(long)]
     pin: Option<usize>,
+    /// Write pictures of the network in virtual time into this folder
+    #[arg(long)]
+    pictures: Option<PathBuf>,
     /// Number of functions on four daemons together
     #[arg(long, default_value_t = 256)]
     functions: usize,
@@ -112,6 +117,8 @@ enum Part {
     Gap,
     /// An honest pair next to 15 functions that do their worst; only if selected
     Fairness,
+    /// A network in virtual time, which needs no daemon; only if selected
+    Fabric,
     /// Many connected functions on four daemons, with few active connections; only if selected
     Mesh,
     /// Messages of iWARP: between queue pairs of one daemon, next to RoCE, and of two daemons; only
@@ -148,6 +155,12 @@ const LARGE: [u32; 2] = [64 << 10, 1 << 20];
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if args.wants(Part::Fabric) {
+        fabric::measure(args.pictures.as_deref())?;
+        if args.only.len() == 1 {
+            return Ok(());
+        }
+    }
     let daemon = match &args.daemon {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("vrnicd"),

@@ -20,7 +20,7 @@ pub(super) fn chart(native: &Native) -> Option<String> {
     }
     let y = Axis::decades(groups.values().flatten().flatten().copied());
     let mut svg = Svg::new("Completion events of 4 CQs: thousand per second, without guests");
-    svg.decades(&y);
+    svg.grid(&y);
     let width = (RIGHT - LEFT) / groups.len() as f64;
     let bar = width / (BARS.len() as f64 + 1.5);
     for (nth, (work, values)) in groups.iter().enumerate() {
