@@ -301,6 +301,7 @@ fn add<W: Write>(
     if paths.module().exists() {
         overlay.stripped(paths, "/vrnic/vrnic.ko", 0o644, &paths.module())?;
         for client in [
+            "vrnic_iscsi.ko",
             "vrnic_kverbs.ko",
             "vrnic_kping.ko",
             "vrnic_kdirect.ko",
@@ -308,7 +309,7 @@ fn add<W: Write>(
             "vrnic_kiscsi.ko",
         ] {
             let file = paths.build.join(client);
-            // A first run builds none, and a kernel without the SCSI layer has no initiator.
+            // A first run builds no clients, and a kernel without the SCSI layer has no initiators.
             if file.exists() {
                 overlay.stripped(paths, &format!("/vrnic/{client}"), 0o644, &file)?;
             }
