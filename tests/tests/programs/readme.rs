@@ -64,13 +64,14 @@ pub(super) fn beginning(with: &str) -> Result<Vec<String>> {
 pub(super) const PREBUILT: &str = "scripts/lab --prebuilt";
 
 /// The beginnings of the blocks that the cases run.
-const RUN: [&str; 12] = [
+const RUN: [&str; 13] = [
     "scripts/package",
     "scripts/run",
     "console\n$ scripts/lab",
     "mkdir -p /run/vrnic",
     "vm() {",
     "nic=$(",
+    "ib_write_bw",
     "mount -t 9p",
     "apt install ./vrnic",
     "[Service]",

@@ -191,8 +191,11 @@ fn exchange(a: &Agent, b: &Agent) -> Result<()> {
         guest
             .check("until rdma link | grep -q 'state ACTIVE'; do sleep 0.2; done", SHORT_TIMEOUT)?;
     }
-    let server = b.start("while :; do ib_write_bw; done")?;
-    let said = a.check("until ib_write_bw 10.9.0.2; do sleep 1; done", SHORT_TIMEOUT)?;
+    let block = &beginning("ib_write_bw")?[0];
+    let (server, client) = block.split_once('\n').context("the block has two commands")?;
+    let [server, client] = [server, client].map(|line| line.split('#').next().unwrap_or(line));
+    let server = b.start(&format!("while :; do {server}; done"))?;
+    let said = a.check(&format!("until {client}; do sleep 1; done"), SHORT_TIMEOUT)?;
     ensure!(said.contains("BW average"), "{said}");
     server.kill()
 }
