@@ -20,6 +20,7 @@ entries of work queues|1|vrnic-adapter|test=adapter|queues::entries::any_entry_i
 admin commands|1000|vrnic-adapter|test=adapter|queues::hostile::any_admin_commands
 attributes of queue pairs|1000|vrnic-adapter|test=adapter|queues::hostile::any_attributes
 work requests|1000|vrnic-adapter|test=adapter|queues::hostile::any_work_requests
+messages of communication managers|1|vrnic-cm|test=exchange|hostile::any_message_in_any_state
 requests of programs of vrnic exec|1000|vrnic-exec|test=requests|requests_of_plausible_attributes_end
 rings of programs of vrnic exec|1000|vrnic-exec|test=rings|any_bytes_in_shared_memory_are_survived
 options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read
