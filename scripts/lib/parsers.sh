@@ -21,6 +21,7 @@ admin commands|1000|vrnic-adapter|test=adapter|queues::hostile::any_admin_comman
 attributes of queue pairs|1000|vrnic-adapter|test=adapter|queues::hostile::any_attributes
 work requests|1000|vrnic-adapter|test=adapter|queues::hostile::any_work_requests
 messages of communication managers|1|vrnic-cm|test=exchange|hostile::any_message_in_any_state
+commands of rdma_cm of vrnic exec|1000|vrnic-exec|test=connections|hostile::any_commands_end
 requests of programs of vrnic exec|1000|vrnic-exec|test=requests|requests_of_plausible_attributes_end
 rings of programs of vrnic exec|1000|vrnic-exec|test=rings|any_bytes_in_shared_memory_are_survived
 options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read

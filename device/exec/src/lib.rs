@@ -12,6 +12,8 @@
 //! | [`environment`] | checks whether this host can run programs with adapters |
 //! | [`trap`] | the system calls that are answered, and how they get here |
 //! | [`uverbs`] | the interface of device files to programs |
+//! | [`formats`] | formats of the kernel's interfaces |
+//! | [`rdma_cm`] | the connection manager for programs |
 //! | [`supervisor`] | the thread that answers, and the program's processes |
 //! | [`adapter`] | an adapter model, and what a kernel driver does for it |
 //! | [`descriptors`] | the descriptors of the supervisor |
@@ -28,7 +30,9 @@ pub mod adapter;
 pub mod control;
 pub mod descriptors;
 pub mod environment;
+pub mod formats;
 pub mod memory;
+pub mod rdma_cm;
 pub mod run;
 pub mod signals;
 pub mod supervisor;

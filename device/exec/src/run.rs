@@ -27,6 +27,8 @@ use crate::control::files;
 use crate::control::report::Report;
 use crate::control::shown::Shown;
 use crate::memory::spaces::Spaces;
+use crate::rdma_cm::ports::Ports;
+use crate::rdma_cm::service::CmService;
 use crate::supervisor::answers::Answers;
 use crate::supervisor::opened::Files;
 use crate::supervisor::plugin;
@@ -43,8 +45,11 @@ pub const ADAPTERS_MAX: usize = 64;
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Begin of the MACs of the adapters.
 const MAC: [u8; 5] = [0x52, 0x54, 0, 0x0e, 0];
-/// Number of descriptors that are reserved for device files.
-const DEVICE_FILES: u64 = 64;
+/// Number of descriptors that are reserved for device files at least, and at most.
+const DEVICE_FILES_LEAST: u64 = 64;
+const DEVICE_FILES_MOST: u64 = 256;
+/// The part of a program's descriptors that are reserved.
+const RESERVED_PART: u64 = 4;
 /// Where these descriptors end at most. A table of descriptors has room for all below.
 const DESCRIPTORS_MAX: u64 = 4096;
 /// The environment variable that programs below a supervisor have.
@@ -139,8 +144,10 @@ pub fn start(options: &Options) -> anyhow::Result<Running> {
     let watch = Watch::new()?;
     let files = Files::new(&spaces).context("inotify cannot be used")?;
     let served = Arc::clone(&tree);
+    let connections = CmService::new(&devices, Ports::default());
     let answer = move |listener| {
-        Answers { listener, tree: served, devices, files, spaces, first_descriptor }.run();
+        let tree = served;
+        Answers { listener, tree, devices, files, connections, spaces, first_descriptor }.run();
     };
     let rules = Arc::clone(&fabric.faults);
     let worker =
@@ -316,10 +323,12 @@ fn face(device: &Device) -> Face {
 /// Returns the lowest descriptor of a device file: few below the highest that a program may have.
 fn first_descriptor() -> anyhow::Result<u32> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_MAX);
-    if limit < 4 * DEVICE_FILES {
-        bail!("the limit of open files is {limit}: it must be at least {}", 4 * DEVICE_FILES);
+    let least = RESERVED_PART * DEVICE_FILES_LEAST;
+    if limit < least {
+        bail!("the limit of open files is {limit}: it must be at least {least}");
     }
-    u32::try_from(limit.min(DESCRIPTORS_MAX) - DEVICE_FILES).context("the limit of open files")
+    let reserved = (limit / RESERVED_PART).min(DEVICE_FILES_MOST);
+    u32::try_from(limit.min(DESCRIPTORS_MAX) - reserved).context("the limit of open files")
 }
 
 /// Lets this process, but not the program, have as many files as it may.

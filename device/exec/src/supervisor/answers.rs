@@ -1,8 +1,9 @@
 //! The thread that answers system calls.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::Errno;
@@ -10,6 +11,7 @@ use vrnic_abi::admin::STAT_NAMES;
 use vrnic_adapter::host::GuestMemory;
 
 use super::caller::Caller;
+use super::connections::{self, Connections};
 use super::opened::Files;
 use crate::memory::space::Space;
 use crate::memory::spaces::Spaces;
@@ -17,10 +19,14 @@ use crate::signals::mask_signals;
 use crate::trap::call::{Answer, Call};
 use crate::trap::files::{self, Subject, Wish};
 use crate::trap::listener::{Id, Listener};
+use crate::trap::stat::{self, DeviceNumber};
 use crate::trap::tree::Tree;
-use crate::trap::{paths, stat, task};
+use crate::trap::{paths, task};
 use crate::uverbs::device::Device;
 use crate::uverbs::dispatch;
+
+/// The time between two looks at the signals of threads that wait for events.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What answers need.
 #[derive(Debug)]
@@ -35,6 +41,8 @@ pub struct Answers {
     pub spaces: Arc<Spaces>,
     /// The device files that they have opened.
     pub files: Files,
+    /// The connection manager.
+    pub connections: Connections,
     /// The lowest descriptor of a device file.
     pub first_descriptor: u32,
 }
@@ -45,23 +53,42 @@ impl Answers {
         // A signal that interrupts the gift of a descriptor would let the system call return
         // without it.
         mask_signals();
+        let mut looked = Instant::now();
         loop {
             let mut ready = [
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.files.closing().as_fd(), PollFlags::POLLIN),
             ];
-            let polled = poll(&mut ready, PollTimeout::NONE);
+            let polled = poll(&mut ready, timeout(&self.connections));
             let [calls, closed] = ready.map(|file| file.revents().unwrap_or(PollFlags::empty()));
             if polled.is_err() {
                 continue;
             }
-            if closed.contains(PollFlags::POLLIN) {
-                let _message = catch_unwind(AssertUnwindSafe(|| self.files.close_ended()));
-            }
+            let _message = catch_unwind(AssertUnwindSafe(|| {
+                self.look(closed.contains(PollFlags::POLLIN), &mut looked);
+            }));
             if calls.contains(PollFlags::POLLIN) {
                 self.one();
             } else if calls.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) {
                 return;
+            }
+        }
+    }
+
+    /// Does what no system call is for: closes files, sends messages of the connection manager
+    /// again, and ends waits.
+    fn look(&mut self, closed: bool, looked: &mut Instant) {
+        if closed {
+            for file in self.files.close_ended() {
+                self.connections.close(file);
+            }
+        }
+        self.connections.expire();
+        if self.connections.has_waits() {
+            connections::deliver(&mut self.connections, &self.listener);
+            if looked.elapsed() >= LOOK {
+                *looked = Instant::now();
+                connections::interrupt(&mut self.connections, &self.listener);
             }
         }
     }
@@ -78,6 +105,7 @@ impl Answers {
     fn answer(&mut self, id: Id, call: &Call) -> Answer {
         match call.number {
             libc::SYS_ioctl => self.ioctl(id, call),
+            libc::SYS_write => self.write(id, call),
             libc::SYS_execve | libc::SYS_execveat => self.execute(call),
             libc::SYS_socket => Answer::Failed(Errno::PROTONOSUPPORT),
             _ => match files::parse(call) {
@@ -100,6 +128,9 @@ impl Answers {
         }
         match (paths::device(&path), wish) {
             (Some(number), Wish::Open(flags)) => self.open(id, call, number, flags).into(),
+            (None, Wish::Open(flags)) if path == paths::RDMA_CM => {
+                self.open_connections(id, call, flags).into()
+            }
             _ => files::answer(&self.listener, id, call, &self.tree, &path, wish).into(),
         }
     }
@@ -116,29 +147,67 @@ impl Answers {
     fn open(&mut self, id: Id, call: &Call, number: usize, flags: i32) -> Result<Answer, Errno> {
         let device = self.devices.get(number).ok_or(Errno::NOENT)?;
         let (file, theirs) = self.files.open(device)?;
+        let given = self.give(id, call, theirs.as_fd(), flags);
+        given.inspect_err(|_| self.files.close(file))
+    }
+
+    /// Opens the connection manager, with these flags of `open(2)`.
+    fn open_connections(&mut self, id: Id, call: &Call, flags: i32) -> Result<Answer, Errno> {
+        let path = self.tree.place("/pipe");
+        let nonblocking = flags & libc::O_NONBLOCK != 0;
+        let (file, theirs) = self.connections.open(&path, nonblocking)?;
+        let pipe = self.connections.file(file).ok_or(Errno::IO)?.pipe();
+        let given = self
+            .files
+            .add_other(pipe, file)
+            .and_then(|()| self.give(id, call, theirs.as_fd(), flags));
+        given.inspect_err(|_| self.connections.close(file))
+    }
+
+    /// Gives a process a descriptor among those of device files.
+    fn give(&self, id: Id, call: &Call, file: BorrowedFd<'_>, flags: i32) -> Result<Answer, Errno> {
         let given = task::free_descriptor(call.thread, self.first_descriptor)
-            .and_then(|at| self.listener.answer_at(id, theirs.as_fd(), at, flags));
-        if let Err(error) = given {
-            self.files.close(file);
+            .and_then(|at| self.listener.answer_at(id, file, at, flags));
+        match given {
+            Ok(_) => Ok(Answer::Given),
             // The process may not have so high a descriptor.
-            return Err(if error == Errno::BADF { Errno::MFILE } else { error });
+            Err(Errno::BADF) => Err(Errno::MFILE),
+            Err(error) => Err(error),
         }
-        Ok(Answer::Given)
     }
 
     /// Answers a system call about the attributes of a descriptor, which may be a device file.
     fn descriptor(&self, id: Id, call: &Call, descriptor: i32, wish: Wish) -> Answer {
         let Ok(file) = task::file(call.thread, descriptor) else { return Answer::Continue };
-        let Some(number) = self.files.device(file) else { return Answer::Continue };
-        let place = self.tree.place(&format!("/dev/infiniband/uverbs{number}"));
+        let (path, number) = match (self.files.device(file), self.connections.file(file)) {
+            (Some(number), _) => {
+                let path = format!("/dev/infiniband/uverbs{number}");
+                (path, u32::try_from(number).ok().map(DeviceNumber::adapter))
+            }
+            (None, Some(_)) => (paths::RDMA_CM.to_owned(), Some(DeviceNumber::RDMA_CM)),
+            (None, None) => return Answer::Continue,
+        };
+        let place = self.tree.place(&path);
         let Ok(metadata) = std::fs::metadata(place) else { return Answer::Failed(Errno::IO) };
-        let number = u32::try_from(number).ok();
         let (addr, bytes) = match wish {
             Wish::Stat(addr) => (addr, stat::stat(&metadata, number)),
             Wish::Statx(addr) => (addr, stat::statx(&metadata, number)),
             _ => return Answer::Continue,
         };
         files::store(&self.listener, id, call, addr, &bytes).map(|()| Answer::Value(0)).into()
+    }
+
+    /// Executes a command that a program writes to the connection manager.
+    fn write(&mut self, id: Id, call: &Call) -> Answer {
+        let Ok(file) = task::file(call.thread, call.descriptor(0)) else { return Answer::Continue };
+        if self.connections.file(file).is_none() {
+            return Answer::Continue;
+        }
+        let answer = connections::write(&mut self.connections, &self.listener, id, call, file);
+        if self.connections.has_waits() {
+            connections::deliver(&mut self.connections, &self.listener);
+        }
+        answer.into()
     }
 
     /// Executes a request to a device file.
@@ -180,4 +249,15 @@ impl Answers {
         }
         Answer::Continue
     }
+}
+
+/// Returns how long to wait for system calls: until the connection manager has something to do, and
+/// not long if threads wait for its events, because they may have to handle signals.
+fn timeout(connections: &Connections) -> PollTimeout {
+    let look = connections.has_waits().then_some(LOOK);
+    let until = look.into_iter().chain(connections.idle()).min();
+    until.map_or(PollTimeout::NONE, |until| {
+        let milliseconds = u16::try_from(until.as_millis() + 1).unwrap_or(u16::MAX);
+        PollTimeout::from(milliseconds)
+    })
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`answers`] | the thread that answers system calls |
 //! | [`opened`] | the device files that programs have opened |
+//! | [`connections`] | system calls on files of the connection manager |
 //! | [`caller`] | the process that makes a request |
 //! | [`closing`] | the end of device files |
 //! | [`program`] | the program's processes: signals, exit status, what it leaves behind |
@@ -12,6 +13,7 @@
 pub mod answers;
 pub mod caller;
 pub mod closing;
+pub mod connections;
 pub mod opened;
 pub mod plugin;
 pub mod program;

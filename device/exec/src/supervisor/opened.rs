@@ -1,7 +1,7 @@
 //! The device files that programs have opened.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::unistd::Pid;
@@ -110,11 +110,20 @@ impl Files {
         memories.into_iter().for_each(|number| self.spaces.free(number));
     }
 
-    /// Closes the files that programs have closed.
-    pub fn close_ended(&mut self) {
-        for id in self.closing.ended() {
-            self.close(id);
-        }
+    /// Closes the files that programs have closed. Returns those of [`Self::add_other`].
+    pub fn close_ended(&mut self) -> Vec<FileId> {
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.closing.ended().into_iter().partition(|id| self.all.contains_key(id));
+        own.into_iter().for_each(|id| self.close(id));
+        others
+    }
+
+    /// Awaits the end of a file that is no device file.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the user awaits too many.
+    pub fn add_other(&mut self, file: BorrowedFd<'_>, id: FileId) -> Result<(), Errno> {
+        self.closing.add(file, id)
     }
 }
 

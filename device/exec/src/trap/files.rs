@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::call::{Answer, Call};
 use super::listener::{Id, Listener};
+use super::stat::DeviceNumber;
 use super::tree::Tree;
 use super::{paths, stat, task};
 use crate::memory::space::errno;
@@ -163,9 +164,13 @@ fn metadata(place: &Path) -> Result<fs::Metadata, Errno> {
     fs::symlink_metadata(place).map_err(|error| errno(&error))
 }
 
-/// Returns the number of the device file at a path.
-fn number(path: &str) -> Option<u32> {
-    paths::device(path).and_then(|number| u32::try_from(number).ok())
+/// Returns the number of the device whose device file is at a path.
+fn number(path: &str) -> Option<DeviceNumber> {
+    if path == paths::RDMA_CM {
+        return Some(DeviceNumber::RDMA_CM);
+    }
+    let number = paths::device(path).and_then(|number| u32::try_from(number).ok())?;
+    Some(DeviceNumber::adapter(number))
 }
 
 /// Returns the target of a link, or as much of it as fits into `len` bytes.

@@ -65,6 +65,7 @@ pub fn filter(first_descriptor: u32) -> Vec<sock_filter> {
     }
     rule(libc::SYS_ioctl, &[Test::Is(1, RDMA_IOCTL)]);
     rule(libc::SYS_fstat, &[device]);
+    rule(libc::SYS_write, &[device]);
     for number in EXECUTES {
         rule(number, &[]);
     }
@@ -171,9 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn only_high_descriptors_are_selected_of_fstat() {
+    fn only_high_descriptors_are_selected_of_fstat_and_write() {
         for (descriptor, selected) in [(959, false), (960, true), (0xffff_ff9c, false)] {
-            assert_eq!(selects(libc::SYS_fstat, [descriptor, 0, 0, 0, 0, 0]), selected);
+            for number in [libc::SYS_fstat, libc::SYS_write] {
+                assert_eq!(selects(number, [descriptor, 0, 0, 0, 0, 0]), selected, "{number}");
+            }
         }
     }
 
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn nothing_else_is_selected() {
-        for number in [libc::SYS_read, libc::SYS_write, libc::SYS_mmap, libc::SYS_close, 451] {
+        for number in [libc::SYS_read, libc::SYS_mmap, libc::SYS_close, 451] {
             assert!(!selects(number, [1000; 6]), "{number}");
         }
         let other = run(&filter(960), 0x4000_0003, libc::SYS_openat, [0; 6]);

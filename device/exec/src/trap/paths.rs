@@ -1,8 +1,14 @@
 //! The paths that belong to the adapters.
 
 /// The folders that the supervisor shows instead of the kernel's.
-const FOLDERS: [&str; 3] =
-    ["/sys/class/infiniband", "/sys/class/infiniband_verbs", "/dev/infiniband"];
+const FOLDERS: [&str; 4] = [
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_verbs",
+    "/sys/class/misc/rdma_cm",
+    "/dev/infiniband",
+];
+/// The path of the connection manager.
+pub const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 
 /// Returns the path of a file of the adapters, without superfluous parts. `None` for all other
 /// files. A path that is relative to a folder of the adapters needs no help, because that folder
@@ -78,6 +84,7 @@ mod tests {
     #[test]
     fn device_files_have_numbers() {
         assert_eq!(device("/dev/infiniband/uverbs12"), Some(12));
-        assert_eq!(device("/dev/infiniband/rdma_cm"), None);
+        assert_eq!(device(RDMA_CM), None);
+        assert_eq!(own(RDMA_CM.as_bytes()).as_deref(), Some(RDMA_CM));
     }
 }

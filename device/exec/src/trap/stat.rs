@@ -13,6 +13,37 @@ pub const MAJOR: u32 = 231;
 /// Minor number of the first one (`IB_UVERBS_BASE_MINOR`).
 pub const FIRST_MINOR: u32 = 192;
 
+/// Major number of miscellaneous devices (`MISC_MAJOR` in linux/major.h).
+const MISC_MAJOR: u32 = 10;
+/// Minor number of the connection manager, which the kernel chooses when it starts.
+const RDMA_CM_MINOR: u32 = 119;
+
+/// The number of a device. Both parts are small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// The number of the driver.
+    pub major: u32,
+    /// The number of the device.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// The number of the connection manager.
+    pub const RDMA_CM: Self = Self { major: MISC_MAJOR, minor: RDMA_CM_MINOR };
+
+    /// Returns the number of the device file of an adapter.
+    #[must_use]
+    pub const fn adapter(number: u32) -> Self {
+        Self { major: MAJOR, minor: FIRST_MINOR + number }
+    }
+
+    /// Returns the number as `struct stat` has it (`makedev(3)`).
+    const fn encoded(self) -> u64 {
+        let Self { major, minor } = self;
+        (major as u64) << 8 | (minor & 0xff) as u64 | ((minor & !0xff) as u64) << 12
+    }
+}
+
 /// The kind of a file, and its rights: a device file that all may read and write.
 const DEVICE_MODE: u32 = libc::S_IFCHR | 0o666;
 /// The fields of [`Statx`] that are filled in: `STATX_BASIC_STATS`.
@@ -67,16 +98,10 @@ struct StatxTime {
 
 const _: () = assert!(size_of::<Stat>() == 144 && size_of::<Statx>() == 256);
 
-/// Returns the number of a device, as `struct stat` has it (`makedev(3)`). Both parts are small.
-const fn device_number(number: u32) -> u64 {
-    let minor = FIRST_MINOR + number;
-    (MAJOR as u64) << 8 | (minor & 0xff) as u64 | ((minor & !0xff) as u64) << 12
-}
-
-/// Returns the `struct stat` of a file of the tree. With `device`, it is that of the device file
-/// with this number.
+/// Returns the `struct stat` of a file of the tree. With `device`, it is that of the device file of
+/// the device with this number.
 #[must_use]
-pub fn stat(file: &Metadata, device: Option<u32>) -> Vec<u8> {
+pub fn stat(file: &Metadata, device: Option<DeviceNumber>) -> Vec<u8> {
     Stat {
         dev: file.dev(),
         ino: file.ino(),
@@ -85,7 +110,7 @@ pub fn stat(file: &Metadata, device: Option<u32>) -> Vec<u8> {
         uid: file.uid(),
         gid: file.gid(),
         pad: 0,
-        rdev: device.map_or(file.rdev(), device_number),
+        rdev: device.map_or(file.rdev(), DeviceNumber::encoded),
         size: if device.is_some() { 0 } else { file.size() },
         blksize: file.blksize(),
         blocks: file.blocks(),
@@ -105,7 +130,7 @@ pub fn stat(file: &Metadata, device: Option<u32>) -> Vec<u8> {
 
 /// Returns the `struct statx` of a file, as [`stat`] does.
 #[must_use]
-pub fn statx(file: &Metadata, device: Option<u32>) -> Vec<u8> {
+pub fn statx(file: &Metadata, device: Option<DeviceNumber>) -> Vec<u8> {
     // CAST: nanoseconds of a second, the mode, and the parts of device numbers are small.
     let time =
         |seconds, nanoseconds: i64| StatxTime { seconds, nanoseconds: nanoseconds as u32, pad: 0 };
@@ -129,7 +154,7 @@ pub fn statx(file: &Metadata, device: Option<u32>) -> Vec<u8> {
             time(file.ctime(), file.ctime_nsec()),
             time(file.mtime(), file.mtime_nsec()),
         ],
-        rdev: device.map_or([0; 2], |number| [MAJOR, FIRST_MINOR + number]),
+        rdev: device.map_or([0; 2], |number| [number.major, number.minor]),
         dev: [rustix::fs::major(file.dev()), rustix::fs::minor(file.dev())],
         spare: [0; 14],
     }
@@ -145,7 +170,7 @@ mod tests {
     fn device_numbers_are_those_of_the_kernel() {
         for number in [0, 1, 63, 64, 900] {
             let made = rustix::fs::makedev(MAJOR, FIRST_MINOR + number);
-            assert_eq!(device_number(number), made, "{number}");
+            assert_eq!(DeviceNumber::adapter(number).encoded(), made, "{number}");
         }
     }
 
@@ -157,7 +182,7 @@ mod tests {
         let plain = stat(&metadata, None);
         assert_eq!(plain[8..16], metadata.ino().to_le_bytes());
         assert_eq!(plain[48..56], 5u64.to_le_bytes());
-        let device = statx(&metadata, Some(1));
+        let device = statx(&metadata, Some(DeviceNumber::adapter(1)));
         assert_eq!(device[28..30], (0o020_666u16).to_le_bytes());
         assert_eq!(device[128..136], [231, 0, 0, 0, 193, 0, 0, 0]);
     }

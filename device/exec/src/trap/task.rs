@@ -57,6 +57,49 @@ pub fn file(thread: Pid, descriptor: i32) -> Result<FileId, Errno> {
     Ok(FileId { dev: makedev(stat.stx_dev_major, stat.stx_dev_minor), ino: stat.stx_ino })
 }
 
+/// The signals that a thread would handle now, if it did not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signaled {
+    /// None.
+    None,
+    /// One that only this thread can handle.
+    Thread,
+    /// One that another thread of the process may handle, too.
+    Process,
+}
+
+/// Returns the signals that a thread would handle now.
+#[must_use]
+pub fn pending(thread: Pid) -> Signaled {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    signals(&status)
+}
+
+/// Returns the signals in the text of `/proc/PID/status`.
+fn signals(status: &str) -> Signaled {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let set = |name| field(name).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
+    let (own, shared, blocked) = (set("SigPnd:"), set("ShdPnd:"), set("SigBlk:"));
+    let is_alone = field("Threads:") == Some("1");
+    if own & !blocked != 0 || is_alone && shared & !blocked != 0 {
+        Signaled::Thread
+    } else if shared & !blocked != 0 {
+        Signaled::Process
+    } else {
+        Signaled::None
+    }
+}
+
+/// Returns whether a descriptor of a thread's process must not wait (`O_NONBLOCK`).
+#[must_use]
+pub fn is_nonblocking(thread: Pid, descriptor: i32) -> bool {
+    let path = format!("/proc/{thread}/fdinfo/{descriptor}");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
 /// Returns the lowest number from `first` on that the process of a thread has not used for a
 /// descriptor.
 ///
@@ -216,6 +259,31 @@ mod tests {
         let first = free_descriptor(Pid::this(), 0).expect("a number");
         assert!(first > 2);
         assert!(file(Pid::this(), 0).is_ok() && file(Pid::this(), 5000) == Err(Errno::BADF));
+    }
+
+    #[test]
+    fn signals_of_a_thread_are_told_from_those_of_the_process() {
+        let status = |threads, own, shared, blocked| {
+            let [own, shared, blocked] =
+                [own, shared, blocked].map(|set: u64| format!("{set:016x}"));
+            signals(&format!(
+                "Threads:\t{threads}\nSigPnd:\t{own}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\n"
+            ))
+        };
+        assert_eq!(status(2, 0, 0, 0), Signaled::None);
+        assert_eq!(status(2, 4, 0, 4), Signaled::None);
+        assert_eq!(status(2, 4, 0, 0), Signaled::Thread);
+        assert_eq!(status(2, 0, 4, 0), Signaled::Process);
+        assert_eq!(status(1, 0, 4, 0), Signaled::Thread);
+    }
+
+    #[test]
+    fn files_that_must_not_wait_are_known() {
+        let (file, _peer) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
+        assert!(!is_nonblocking(Pid::this(), descriptor));
+        file.set_nonblocking(true).expect("a flag");
+        assert!(is_nonblocking(Pid::this(), descriptor));
     }
 
     #[test]

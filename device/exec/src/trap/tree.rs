@@ -13,13 +13,17 @@ use tempfile::TempDir;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::pci;
 
-use super::stat::{FIRST_MINOR, MAJOR};
+use super::paths::RDMA_CM;
+use super::stat::DeviceNumber;
 
 /// Begin of the name of the folder.
 const PREFIX: &str = "vrnic-exec.";
 /// Version of the interface of device files (`IB_USER_VERBS_ABI_VERSION` in
 /// rdma/ib_user_verbs.h).
 const VERBS_ABI: u32 = 6;
+/// Version of the interface of the connection manager (`RDMA_USER_CM_ABI_VERSION` in
+/// rdma/rdma_user_cm.h).
+const CM_ABI: u32 = 4;
 
 /// What the tree says of an adapter.
 #[derive(Clone, Debug)]
@@ -84,6 +88,10 @@ impl Tree {
         let verbs = "/sys/class/infiniband_verbs";
         self.put(&format!("{verbs}/abi_version"), &format!("{VERBS_ABI}\n"))?;
         fs::create_dir_all(self.place("/dev/infiniband"))?;
+        let misc = "/sys/class/misc/rdma_cm";
+        self.put(&format!("{misc}/abi_version"), &format!("{CM_ABI}\n"))?;
+        self.put(&format!("{misc}/dev"), &node(DeviceNumber::RDMA_CM))?;
+        self.put(RDMA_CM, "")?;
         fs::create_dir_all(self.place("/sys/class/infiniband"))?;
         for (number, face) in adapters.iter().enumerate() {
             let number = u32::try_from(number).map_err(io::Error::other)?;
@@ -91,7 +99,7 @@ impl Tree {
             self.put(&format!("{folder}/ibdev"), &format!("{}\n", face.name))?;
             let version = vrnic_abi::UVERBS_ABI_VERSION;
             self.put(&format!("{folder}/abi_version"), &format!("{version}\n"))?;
-            self.put(&format!("{folder}/dev"), &format!("{MAJOR}:{}\n", FIRST_MINOR + number))?;
+            self.put(&format!("{folder}/dev"), &node(DeviceNumber::adapter(number)))?;
             self.put(&format!("/dev/infiniband/uverbs{number}"), "")?;
             self.device(&format!("{folder}/device"))?;
             self.adapter(face)?;
@@ -163,6 +171,11 @@ impl Tree {
         fs::write(&place, text)?;
         fs::set_permissions(&place, fs::Permissions::from_mode(0o444))
     }
+}
+
+/// Returns the number of a device, as sysfs has it.
+fn node(number: DeviceNumber) -> String {
+    format!("{}:{}\n", number.major, number.minor)
 }
 
 /// Returns the folders that may hold the tree, in the order in which they are tried.

@@ -2,7 +2,7 @@
 //! libibverbs makes by [`super::wire::device::INVOKE_WRITE`]. The first field of requests with an
 //! answer, its address, is not used then.
 
-use zerocopy_derive::{FromBytes, Immutable, IntoBytes};
+use crate::formats::formats;
 
 /// Bit of the number of a command in its extended form (`IB_USER_VERBS_CMD_FLAG_EXTENDED`).
 pub const EXTENDED: u32 = 1 << 31;
@@ -40,19 +40,6 @@ pub const OPEN_XRCD: u32 = 37;
 pub const OPEN_QP: u32 = 40;
 /// `IB_USER_VERBS_EX_CMD_MODIFY_CQ`, which has the extended form only.
 pub const MODIFY_CQ: u32 = 57 | EXTENDED;
-
-/// Declares structs of this format.
-macro_rules! formats {
-    ($($(#[$about:meta])* $name:ident { $($field:ident: $type:ty,)+ } = $len:literal;)+) => {$(
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-        #[repr(C)]
-        #[expect(missing_docs, reason = "the names are those of the kernel's fields")]
-        pub struct $name { $(pub $field: $type,)+ }
-
-        const _: () = assert!(size_of::<$name>() == $len);
-    )+};
-}
 
 formats! {
     /// `struct ib_uverbs_query_device_resp`.
