@@ -9,6 +9,8 @@
 //! `VRNIC_LIMITS` the most objects.
 #![forbid(unsafe_code)]
 
+mod connections;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
     trials.extend(verbs());
     trials.extend(faults());
     trials.extend(files());
+    trials.extend(connections::trials(std::env::var_os(DEMANDED).is_some()));
     trials.push(cases());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

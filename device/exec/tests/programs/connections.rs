@@ -1,0 +1,102 @@
+//! Programs that connect by the connection manager.
+
+use libtest_mimic::{Failed, Trial};
+use vrnic_stock::{is_installed, plugin};
+
+use crate::shell;
+
+/// Programs of librdmacm and perftest: a name, the server and the client.
+const PAIRS: &[(&str, &str, &str)] = &[
+    ("rping", "rping -s -a 127.0.0.1 -C 20 -V", "rping -c -a 127.0.0.1 -C 20 -V"),
+    ("rping to any address", "rping -s -C 5", "rping -c -a 127.0.0.1 -C 5"),
+    ("rping by IPv6", "rping -s -a ::1 -C 5", "rping -c -a ::1 -C 5"),
+    ("rping with own QPs", "rping -s -q -a 127.0.0.1 -C 5", "rping -c -q -a 127.0.0.1 -C 5"),
+    ("ucmatose", "ucmatose -c 20 -C 10", "ucmatose -c 20 -C 10 -s 127.0.0.1"),
+    ("ucmatose that moves", "ucmatose -m -c 5", "ucmatose -m -c 5 -s 127.0.0.1"),
+    ("udaddy", "udaddy -c 5 -C 10", "udaddy -c 5 -C 10 -s 127.0.0.1"),
+    ("rstream", "rstream -S 4096 -C 10 -I 100", "rstream -S 4096 -C 10 -I 100 -s 127.0.0.1"),
+    ("ib_write_bw -R", "ib_write_bw -R -n 20", "ib_write_bw -R -n 20 127.0.0.1"),
+    ("ib_send_lat -R", "ib_send_lat -R -n 20", "ib_send_lat -R -n 20 127.0.0.1"),
+];
+
+/// Returns a script that runs a server, and a client again and again until the server listens.
+fn until(server: &str, client: &str) -> String {
+    format!(
+        "{server} & server=$!; n=0; until {client}; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; \
+         kill -0 $server || exit 1; sleep 0.05; done; wait $server"
+    )
+}
+
+/// What a trial does.
+type Trying = Box<dyn FnOnce() -> Result<(), Failed> + Send>;
+
+/// Returns the trials.
+pub(crate) fn trials(is_demanded: bool) -> Vec<Trial> {
+    let pair = |&(name, server, client): &'static (&str, &str, &str)| {
+        let run = move || shell(1, &until(server, client))?.ended(0).map(drop);
+        (name, Box::new(run) as Trying)
+    };
+    let mut all: Vec<_> = PAIRS.iter().map(pair).collect();
+    all.push(("rping between two adapters", Box::new(two)));
+    all.push(("mckey", Box::new(mckey)));
+    all.push(("cmtime", Box::new(cmtime)));
+    all.push(("rping without a server", Box::new(nobody)));
+    all.push(("rping whose peer is killed", Box::new(killed)));
+    let mut trials = Vec::new();
+    for (name, run) in all {
+        let program = name.split(' ').next().unwrap_or_default();
+        let ignored = plugin().is_none() || !is_installed(program);
+        trials.push(Trial::test(name, run).with_ignored_flag(ignored && !is_demanded));
+    }
+    trials
+}
+
+/// Connects from the first adapter to the second one, and to the first one from the second.
+fn two() -> Result<(), Failed> {
+    let (first, second) = ("127.0.0.1", "127.0.0.2");
+    for (server, client) in [(second, first), (first, second)] {
+        let server_command = format!("rping -s -a {server} -C 5 -V");
+        let client_command = format!("rping -c -a {server} -I {client} -C 5 -V");
+        shell(2, &until(&server_command, &client_command))?.ended(0)?;
+    }
+    Ok(())
+}
+
+/// Sends to a multicast group until its member has got all messages.
+fn mckey() -> Result<(), Failed> {
+    let options = "-m 239.1.1.1 -b 127.0.0.1 -C 10";
+    let script = format!(
+        "mckey {options} & member=$!; n=0; while kill -0 $member 2>/dev/null; do n=$((n + 1)); \
+         [ $n -lt 100 ] || exit 1; timeout 5 mckey {options} -s; done; wait $member"
+    );
+    shell(1, &script)?.ended(0).map(drop)
+}
+
+/// Makes a hundred connections at once. The server of cmtime does not end by itself.
+fn cmtime() -> Result<(), Failed> {
+    let script = "cmtime -c 100 & server=$!; \
+                  while timeout 60 cmtime -c 1 -s 127.0.0.1 | grep -q REJECTED; do \
+                  kill -0 $server || exit 1; done; \
+                  timeout 60 cmtime -c 100 -s 127.0.0.1; status=$?; kill $server; exit $status";
+    shell(1, script)?.ended(0).map(drop)
+}
+
+/// A client without a server is rejected, because nobody listens.
+fn nobody() -> Result<(), Failed> {
+    let text = shell(1, "rping -c -a 127.0.0.1 -C 1; [ $? != 0 ]")?.ended(0)?;
+    let rejected = text.contains("RDMA_CM_EVENT_REJECTED, error 8");
+    if rejected { Ok(()) } else { Err(text.into()) }
+}
+
+/// A client whose server is killed sees the end of the connection.
+fn killed() -> Result<(), Failed> {
+    let script = "rping -s -a 127.0.0.1 -v >server.txt 2>&1 & server=$!; \
+                  (until grep -q ping server.txt; do sleep 0.05; done; kill -9 $server) & \
+                  n=0; while [ $n -lt 200 ]; do n=$((n + 1)); \
+                  timeout 60 rping -c -a 127.0.0.1 >client.txt 2>&1; status=$?; \
+                  grep -q DISCONNECT client.txt && exit 0; \
+                  [ $status = 124 ] && break; sleep 0.05; done; cat client.txt; exit 1";
+    let folder = tempfile::tempdir()?;
+    let script = format!("cd {}; {script}", folder.path().display());
+    shell(1, &script)?.ended(0).map(drop)
+}
