@@ -18,6 +18,10 @@ APPS_PACKAGES=(
 )
 APPS_MODULES=(nfs nfsv4 nfsd rpcrdma)
 
+# Beside the minimal image, for a disk by iSCSI that programs use and measure.
+# shellcheck disable=SC2034 # scripts/lib/needs.sh and bench/iscsi/run use it
+STORAGE_PACKAGES=(e2fsprogs fio open-iscsi)
+
 # guest_userland: the root of the image that all but the long tests use, without a kernel.
 guest_userland() {
 	mkdir -p "$VRNIC_CACHE/log"

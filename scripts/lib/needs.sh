@@ -1,5 +1,6 @@
 # What some suites need beyond the image of guests (`needs` in tests/suites.toml).
 # shellcheck shell=bash
+. "$VRNIC_TOP/scripts/lib/guest.sh"
 . "$VRNIC_TOP/scripts/lib/libraries.sh"
 . "$VRNIC_TOP/scripts/lib/capture.sh"
 . "$VRNIC_TOP/scripts/lib/siw.sh"
@@ -29,6 +30,10 @@ need() {
 		echo "VRNIC_REPOSITORIES=$repositories"
 		;;
 	siw) echo "VRNIC_SIW=$(siw_make)" ;;
+	storage)
+		"$VRNIC_TOP/scripts/setup" --with minimal "${STORAGE_PACKAGES[@]}" >&2
+		echo "VRNIC_GUEST=$(guest_folder minimal "${STORAGE_PACKAGES[@]}")"
+		;;
 	*) die "scripts/lib/needs.sh does not know what '$1' is" ;;
 	esac
 }

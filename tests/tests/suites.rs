@@ -56,6 +56,7 @@ const SUITES: &[Entry] = &[
     ("iwarp", tcp::iwarp::suite),
     ("toe", tcp::toe::suite),
     ("iscsi", tcp::iscsi::suite),
+    ("storage", tcp::storage::suite),
     ("iwarp_races", tcp::iwarp_races::suite),
     ("iwarp_numbers", tcp::iwarp_numbers::suite),
     ("iwarp_gateway", tcp::iwarp_gateway::suite),

@@ -33,6 +33,7 @@ const PROGRAMS: &[&str] = &[
     "vrnic_flow",
     "vrnic_frames",
     "vrnic_import",
+    "vrnic_liar",
     "vrnic_mistakes",
     "vrnic_paging",
     "vrnic_quota",

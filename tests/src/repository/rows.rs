@@ -53,6 +53,8 @@ pub enum Need {
     Repositories,
     /// The kernel's software iWARP.
     Siw,
+    /// An image of guests with open-iscsi and fio.
+    Storage,
 }
 
 impl Need {
@@ -65,6 +67,7 @@ impl Need {
             Self::Libraries => "libraries",
             Self::Repositories => "repositories",
             Self::Siw => "siw",
+            Self::Storage => "storage",
         }
     }
 }

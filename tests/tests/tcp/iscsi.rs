@@ -16,7 +16,7 @@ use vrnic_tests::storage::ext4;
 
 /// The modules of the initiator, and of the target.
 const INITIATOR: [&str; 3] = ["scsi_common", "scsi_mod", "sd_mod"];
-const TARGET: [&str; 5] = [
+pub(super) const TARGET: [&str; 5] = [
     "scsi_common",
     "target_core_mod",
     "target_core_file",
@@ -26,9 +26,10 @@ const TARGET: [&str; 5] = [
 /// The module that drops packets to simulate losses.
 const NETEM: &str = "sch_netem";
 /// The name of the target.
-const NAME: &str = "iqn.2026-11.org.vrnic:disk";
+pub(super) const NAME: &str = "iqn.2026-11.org.vrnic:disk";
 /// The target's folder.
-const PORTAL_GROUP: &str = "/sys/kernel/config/target/iscsi/iqn.2026-11.org.vrnic:disk/tpgt_1";
+pub(super) const PORTAL_GROUP: &str =
+    "/sys/kernel/config/target/iscsi/iqn.2026-11.org.vrnic:disk/tpgt_1";
 /// MiB of the disk.
 const DISK: u32 = 96;
 /// Fault rules of the daemon for packets of the adapter.
@@ -70,7 +71,7 @@ fn leaves_nothing(pair: &Pair, run: impl FnOnce(&Pair) -> Result<()>) -> Result<
 }
 
 /// Makes guest b offer its disk, unless it does.
-fn serve(pair: &Pair) -> Result<()> {
+pub(super) fn serve(pair: &Pair) -> Result<()> {
     let there = pair.b.agent().run(&format!("[ -d {PORTAL_GROUP} ]"), SHORT_TIMEOUT)?;
     if there.ok() {
         return Ok(());
@@ -213,7 +214,7 @@ fn refused(pair: &Pair) -> Result<()> {
 }
 
 /// The modules of a disk that is as slow as one wants.
-const SLOW: [&str; 3] = ["scsi_mod", "sd_mod", "scsi_debug"];
+pub(super) const SLOW: [&str; 3] = ["scsi_mod", "sd_mod", "scsi_debug"];
 /// Shell words that offer that disk, and make it slow. SG_IO waits at least 7 seconds.
 const OFFER_SLOW: &str = "
     set -e; cd /sys/kernel/config/target
@@ -221,27 +222,47 @@ const OFFER_SLOW: &str = "
     mkdir -p core/iblock_1/slow; echo udev_path=/dev/sda >core/iblock_1/slow/control
     echo 1 >core/iblock_1/slow/enable";
 
+/// The slow disk, as the second one of the target.
+pub(super) struct Slow<'a>(&'a Pair);
+
+impl<'a> Slow<'a> {
+    /// Offers it.
+    pub(super) fn offer(pair: &'a Pair) -> Result<Self> {
+        let lun = format!("{PORTAL_GROUP}/lun/lun_1");
+        let link = format!("ln -s /sys/kernel/config/target/core/iblock_1/slow {lun}/slow");
+        modules::load(&pair.b, &SLOW)?;
+        pair.b.check(&format!("{OFFER_SLOW}; mkdir {lun}; {link}"), SHORT_TIMEOUT)?;
+        Ok(Self(pair))
+    }
+
+    /// Sets for how many jiffies a command lasts, of which a second has 250. The disk must have no
+    /// commands for that.
+    pub(super) fn delay(&self, jiffies: u32) -> Result<()> {
+        let file = "/sys/bus/pseudo/drivers/scsi_debug/delay";
+        settles(&self.0.b, &format!("echo {jiffies} >{file}"), 30)
+    }
+
+    /// Takes it away.
+    pub(super) fn withdraw(self) -> Result<()> {
+        let lun = format!("{PORTAL_GROUP}/lun/lun_1");
+        let end = format!("rm {lun}/slow; rmdir {lun}; cd /sys/kernel/config/target/core");
+        let end = format!("{end}; rmdir iblock_1/slow iblock_1; rmmod scsi_debug");
+        self.0.b.check(&end, SHORT_TIMEOUT).map(drop)
+    }
+}
+
 /// A command that the target does not execute in time is aborted. The connection goes on.
 fn aborted(pair: &Pair) -> Result<()> {
-    let lun = format!("{PORTAL_GROUP}/lun/lun_1");
-    let link = format!("ln -s /sys/kernel/config/target/core/iblock_1/slow {lun}/slow");
-    modules::load(&pair.b, &SLOW)?;
-    pair.b.check(&format!("{OFFER_SLOW}; mkdir {lun}; {link}"), SHORT_TIMEOUT)?;
+    let slow = Slow::offer(pair)?;
     attach(pair, "")?;
     settles(&pair.a, "dmesg | grep -q 'sdb. Attached'", 30)?;
-    let delay = |jiffies: u32| {
-        let file = "/sys/bus/pseudo/drivers/scsi_debug/delay";
-        pair.b.check(&format!("echo {jiffies} >{file}"), SHORT_TIMEOUT).map(drop)
-    };
     // 12 seconds.
-    delay(3000)?;
+    slow.delay(3000)?;
     let tried =
         pair.a.check("vrnic_scsi /dev/sdb slow 7000 && dmesg | grep -E 'abort|lost'", LONG_TIMEOUT);
-    delay(1)?;
+    slow.delay(1)?;
     let detached = detach(pair);
-    let end = format!("rm {lun}/slow; rmdir {lun}; cd /sys/kernel/config/target/core");
-    let end = format!("{end}; rmdir iblock_1/slow iblock_1; rmmod scsi_debug");
-    pair.b.check(&end, SHORT_TIMEOUT)?;
+    slow.withdraw()?;
     let tried = tried?;
     ensure!(tried.contains("answers 0 to the abort") && !tried.contains("lost"), "{tried}");
     detached

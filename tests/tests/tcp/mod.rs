@@ -8,4 +8,5 @@ pub(crate) mod iwarp_numbers;
 pub(crate) mod iwarp_plain;
 pub(crate) mod iwarp_races;
 pub(crate) mod siw;
+pub(crate) mod storage;
 pub(crate) mod toe;
