@@ -44,6 +44,18 @@ modules_postinst() {
 	EOF
 }
 
+# storage_postinst: the commands of dpkg after the interface of open-iscsi is installed, which iscsiadm may change.
+storage_postinst() {
+	cat <<-'EOF'
+		if [ "$1" = configure ]; then
+		    mkdir -p /var/lib/iscsi/ifaces
+		    [ -e /var/lib/iscsi/ifaces/vrnic ] ||
+		        install -m 600 /usr/share/vrnic-storage/vrnic /var/lib/iscsi/ifaces/vrnic
+		    modprobe -q vrnic_iscsi || true
+		fi
+	EOF
+}
+
 # library_depends: the libibverbs that the plugin depends on. The plugin knows the private interfaces of these releases of
 # rdma-core (provider/layouts) and refuses any other, so the package must not be installed beside another.
 library_depends() { echo "libibverbs1 (>= 36~), libibverbs1 (<< 66~)"; }
