@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`action`] | the action for forges |
 //! | [`commits`] | what `scripts/check-commits` says of messages |
+//! | [`debug`] | the configuration of the kernel with KASAN and lockdep |
 //! | [`help`] | what `--help` and `-h` print |
 //! | [`packages`] | what `scripts/package` makes, refuses and removes |
 //! | [`paths`] | what `scripts/lab` refuses: files, folders, rules |
@@ -17,6 +18,7 @@
 
 mod action;
 mod commits;
+mod debug;
 mod help;
 mod packages;
 mod paths;
