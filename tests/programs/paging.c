@@ -512,20 +512,23 @@ static void charged(void)
 	close_pair(&pair);
 }
 
-/* Returns the bytes of page tables of the control group `tables`. */
-static size_t tables(void)
+/* Returns a number of bytes of the control group `group`. */
+static size_t of_group(const char *name)
 {
-	FILE *file = fopen("/sys/fs/cgroup/tables/memory.stat", "r");
-	char line[256];
+	FILE *file;
+	char line[256], found[64];
 	size_t bytes;
 
+	/* The kernel shows changes after two seconds. */
+	sleep(3);
+	file = fopen("/sys/fs/cgroup/group/memory.stat", "r");
 	need(file != NULL, "memory.stat");
 	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "pagetables %zu", &bytes) == 1) {
+		if (sscanf(line, "%63s %zu", found, &bytes) == 2 && strcmp(found, name) == 0) {
 			fclose(file);
 			return bytes;
 		}
-	need(false, "pagetables");
+	need(false, name);
 	return 0;
 }
 
@@ -542,15 +545,37 @@ static void tabled(void)
 	open_queues(&pair);
 	pair.from = reg(&pair, pair.source, SIZE, ON_DEMAND);
 	pair.to = reg(&pair, pair.target, (size_t)TABLES * APART, ON_DEMAND);
-	/* The kernel shows changes after two seconds. */
-	sleep(3);
-	before = tables();
+	before = of_group("pagetables");
 	for (int table = 0; table < TABLES; table++) {
 		post(&pair, IBV_WR_RDMA_WRITE, pair.source, 8, pair.target + (size_t)table * APART);
 		done(&pair);
 	}
-	sleep(3);
-	need(tables() - before >= TABLES / 2 * PAGE, "tables of the group");
+	need(of_group("pagetables") - before >= TABLES / 2 * PAGE, "tables of the group");
+	close_pair(&pair);
+}
+
+/*
+ * Messages that touch a page of each part of a region of all addresses, each of which has a list of its pages: the lists
+ * count for the control group of the process.
+ */
+static void parts(void)
+{
+	enum { PARTS = 64, APART = 16 << 20, LIST = APART / PAGE * 8 };
+	struct pair pair = {
+		.source = map(SIZE, MAP_PRIVATE), .target = map((size_t)PARTS * APART, MAP_PRIVATE | MAP_NORESERVE),
+	};
+	size_t before;
+
+	need(madvise(pair.target, (size_t)PARTS * APART, MADV_NOHUGEPAGE) == 0, "MADV_NOHUGEPAGE");
+	open_queues(&pair);
+	pair.from = reg(&pair, pair.source, SIZE, ON_DEMAND);
+	pair.to = reg(&pair, NULL, SIZE_MAX, ON_DEMAND);
+	before = of_group("kernel");
+	for (int part = 0; part < PARTS; part++) {
+		post(&pair, IBV_WR_RDMA_WRITE, pair.source, 8, pair.target + (size_t)part * APART);
+		done(&pair);
+	}
+	need(of_group("kernel") - before >= (size_t)PARTS * LIST, "lists of the group");
 	close_pair(&pair);
 }
 
@@ -627,7 +652,8 @@ static const struct {
 	{ "messages", messages }, { "traffic", traffic }, { "forks", forks }, { "moved", moved },
 	{ "unmapped", unmapped }, { "advice", advice }, { "implicit", implicit }, { "huge", huge },
 	{ "refused", refused }, { "read_only", read_only }, { "swapped", swapped },
-	{ "charged", charged }, { "counted", counted }, { "kept", kept }, { "tabled", tabled }, { "idle", idle },
+	{ "charged", charged }, { "counted", counted }, { "kept", kept }, { "tabled", tabled },
+	{ "parts", parts }, { "idle", idle },
 };
 
 int main(int argc, char **argv)

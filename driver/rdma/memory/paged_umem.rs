@@ -47,7 +47,7 @@ pub(crate) fn is_available() -> bool {
     unsafe { bindings::rdma_helper_has_paging() }
 }
 
-/// Returns whether the calling thread frees memory of the whole machine.
+/// Returns whether the calling thread frees memory that others, or it, wait for.
 pub(crate) fn frees_memory() -> bool {
     // SAFETY: the function has no requirements.
     unsafe { bindings::rdma_helper_frees_memory() }

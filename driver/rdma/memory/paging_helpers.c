@@ -5,13 +5,13 @@
 #include <linux/dma-mapping.h>
 #include <linux/hmm.h>
 #include <linux/hmm-dma.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include <linux/swap.h>
 #include <rdma/ib_umem_odp.h>
 
 #include "fault_helpers.h"
@@ -19,7 +19,7 @@
 
 bool rdma_helper_frees_memory(void)
 {
-	return current_is_kswapd();
+	return current->flags & (PF_KSWAPD | PF_MEMALLOC);
 }
 
 #ifdef CONFIG_INFINIBAND_ON_DEMAND_PAGING
@@ -121,14 +121,50 @@ static void discard(struct rdma_paged *paged)
 	kfree(paged);
 }
 
+/*
+ * Replaces the lists that the core has allocated for the pages of a new memory by lists that count
+ * for the control group of the process. The core frees them in the same way.
+ */
+static int account_lists(struct ib_umem_odp *odp)
+{
+	/* A group that is full is told so, and none of its processes is killed. */
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
+	u64 pages = ib_umem_odp_num_pages(odp);
+	unsigned long *pfns = kvcalloc(pages, sizeof(*pfns), gfp);
+	dma_addr_t *addresses = NULL;
+
+	if (pfns && odp->map.dma_list)
+		addresses = kvcalloc(pages, sizeof(*addresses), gfp);
+	if (!pfns || (odp->map.dma_list && !addresses)) {
+		kvfree(pfns);
+		return -ENOMEM;
+	}
+	/* The kernel may tell the memory of changed mappings already. */
+	mutex_lock(&odp->umem_mutex);
+	swap(odp->map.pfn_list, pfns);
+	swap(odp->map.dma_list, addresses);
+	mutex_unlock(&odp->umem_mutex);
+	kvfree(pfns);
+	kvfree(addresses);
+	return 0;
+}
+
 /* Takes over the memory, which may be an error pointer. */
 static struct rdma_paged *wrap(struct rdma_paged *paged, struct ib_umem_odp *odp)
 {
+	int error;
+
 	if (IS_ERR(odp)) {
 		discard(paged);
 		return ERR_CAST(odp);
 	}
 	paged->odp = odp;
+	error = odp->is_implicit_odp ? 0 : account_lists(odp);
+	if (error) {
+		ib_umem_odp_release(odp);
+		discard(paged);
+		return ERR_PTR(error);
+	}
 	if (!odp->is_implicit_odp) {
 		mutex_lock(&odp->umem_mutex);
 		odp->private = paged;
@@ -211,9 +247,8 @@ struct rdma_paged *rdma_helper_paged_anchor(struct ib_device *device, int access
 	return wrap(paged, ib_umem_odp_alloc_implicit(device, access));
 }
 
-struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned long start,
-					  size_t length, rdma_paged_unmap_t unmap,
-					  const void *user)
+static struct rdma_paged *new_part(struct rdma_paged *anchor, unsigned long start, size_t length,
+				   rdma_paged_unmap_t unmap, const void *user)
 {
 	struct rdma_paged *paged = alloc(anchor->mm, anchor->limit, anchor->uid, unmap, user);
 	int error;
@@ -226,6 +261,20 @@ struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned lo
 		return ERR_PTR(error);
 	}
 	return wrap(paged, ib_umem_odp_alloc_child(anchor->odp, start, length, &paged_ops));
+}
+
+struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned long start,
+					  size_t length, rdma_paged_unmap_t unmap,
+					  const void *user)
+{
+	/* The part belongs to the process, and not to this thread. */
+	struct mem_cgroup *group = get_mem_cgroup_from_mm(anchor->mm);
+	struct mem_cgroup *old = set_active_memcg(group);
+	struct rdma_paged *paged = new_part(anchor, start, length, unmap, user);
+
+	set_active_memcg(old);
+	mem_cgroup_put(group);
+	return paged;
 }
 
 void rdma_helper_paged_release(struct rdma_paged *paged)

@@ -14,11 +14,11 @@ struct rdma_paged;
 
 /* Returns whether the kernel has on-demand paging. */
 bool rdma_helper_has_paging(void);
-/* Returns whether the calling thread frees memory of the whole machine. */
+/* Returns whether the calling thread frees memory that others, or it, wait for. */
 bool rdma_helper_frees_memory(void);
 /*
  * Returns the memory of this range of the calling process, or an error pointer. What the kernel
- * needs to know its pages counts as locked memory of the process.
+ * needs to know its pages counts as locked memory of the process, and for its control group.
  */
 struct rdma_paged *rdma_helper_paged_get(struct ib_device *device, unsigned long start,
 					 size_t length, int access, rdma_paged_unmap_t unmap,
@@ -27,7 +27,7 @@ struct rdma_paged *rdma_helper_paged_get(struct ib_device *device, unsigned long
 struct rdma_paged *rdma_helper_paged_anchor(struct ib_device *device, int access);
 /*
  * Returns a memory of the process of an anchor, or an error pointer. It counts in the same way, and
- * against the limit that the process had when the anchor was made.
+ * against the limit that the process had when the anchor was made, whoever calls this.
  */
 struct rdma_paged *rdma_helper_paged_part(struct rdma_paged *anchor, unsigned long start,
 					  size_t length, rdma_paged_unmap_t unmap,

@@ -41,13 +41,15 @@ pub(crate) fn suite() -> Result<Suite> {
     let case = |name: &'static str| Case::new(name, move |pair: &mut Pair| program(pair, name));
     let mut cases: Vec<Case> = CASES.into_iter().map(case).collect();
     cases.push(Case::new("swapped", |pair| swapped(pair)));
-    cases.push(Case::new("page_tables_count_for_the_group", |pair| tabled(pair)));
+    cases.push(Case::new("page_tables_count_for_the_group", |pair| grouped(pair, "tabled")));
+    cases.push(Case::new("parts_count_for_the_group", |pair| grouped(pair, "parts")));
     cases.push(Case::new("killed_while_it_waits_for_pages", killed));
     cases.push(Case::new("a_page_that_is_withheld_delays_its_process_alone", withheld));
     cases.push(Case::new("a_page_that_is_withheld_does_not_delay_unbinding", unbound));
     cases.push(Case::new("an_adapter_that_keeps_pages_is_reset", kept));
     cases.push(Case::new("still_works", |pair| works(pair)));
     cases.push(Case::ruinous("a_stopped_daemon_delays_the_kernel_briefly", pressed));
+    cases.push(Case::ruinous("a_stopped_daemon_delays_direct_reclaim_briefly", reclaimed));
     Ok(Suite::new(Options { daemon: rules::arguments(), ..Options::default() }, cases))
 }
 
@@ -92,16 +94,19 @@ fn swapped(pair: &Pair) -> Result<()> {
     })
 }
 
-/// Shell words that run a case of the program in a control group of memory.
+/// Shell words that make a control group of memory.
 const GROUP: &str = "
     mkdir -p /sys/fs/cgroup; mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
-    cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir tables
-    sh -c 'echo $$ >tables/cgroup.procs; exec vrnic_paging tabled'; status=$?
-    rmdir tables; exit $status";
+    cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir group";
 
-/// Page tables that messages need count for the control group of their process.
-fn tabled(pair: &Pair) -> Result<()> {
-    leaves_nothing(pair, || pair.a.check(GROUP, LONG_TIMEOUT).map(drop))
+/// A case of the program in a control group: what the kernel allocates while messages arrive counts
+/// for the group of their process.
+fn grouped(pair: &Pair, name: &str) -> Result<()> {
+    let run = format!("sh -c 'echo $$ >group/cgroup.procs; exec vrnic_paging {name}'; status=$?");
+    leaves_nothing(pair, || {
+        let command = format!("{GROUP}\n{run}\nrmdir group; exit $status");
+        pair.a.check(&command, LONG_TIMEOUT).map(drop)
+    })
 }
 
 /// Processes are killed while their messages wait for pages.
@@ -209,17 +214,39 @@ const PRESS: &str = "
     done
     cat /proc/$(pgrep kswapd0)/stack; grep -E 'kswapd|swpout' /proc/vmstat; exit 1";
 
-/// The daemon is stopped while it has pages that kswapd wants to use otherwise. The driver does not
-/// hope for as long as usual that the daemon goes on.
+/// The daemon is stopped while it has pages that kswapd wants to use otherwise.
 fn pressed(pair: &mut Pair) -> Result<()> {
+    stopped(pair, "exec vrnic_paging idle >/tmp/idle", PRESS)
+}
+
+/// Shell words by which a task takes memory of the program's group away by itself, until it waits
+/// for the adapter. Tasks that need memory when none is left do the same.
+const RECLAIM: &str = "
+    sh -c 'echo $$ >/tmp/who; echo 16M >/sys/fs/cgroup/group/memory.reclaim' 2>/dev/null &
+    for n in $(seq 40); do
+        grep -q paged_invalidate /proc/$(cat /tmp/who)/stack && exit 0
+        sleep 0.2
+    done
+    cat /proc/$(cat /tmp/who)/stack; exit 1";
+
+/// The same if the task that waits is not kswapd.
+fn reclaimed(pair: &mut Pair) -> Result<()> {
+    let run = "echo $$ >group/cgroup.procs; exec vrnic_paging idle >/tmp/idle";
+    stopped(pair, &format!("{GROUP}\n{run}"), RECLAIM)
+}
+
+/// Stops the daemon while it has pages of a program that is started so, and uses shell words by
+/// which the kernel waits for the pages. The driver does not hope for as long as usual that the
+/// daemon goes on.
+fn stopped(pair: &mut Pair, start: &str, press: &str) -> Result<()> {
     // A page that is swapped takes another page of memory. So kswapd never finds enough.
     let swap = "modprobe brd rd_nr=1 rd_size=524288; mkswap /dev/ram0 >/dev/null; swapon /dev/ram0";
     pair.a.check(swap, SHORT_TIMEOUT)?;
-    let program = pair.a.agent().start("vrnic_paging idle >/tmp/idle")?;
+    let program = pair.a.agent().start(start)?;
     settles(&pair.a, "grep -qs idle /tmp/idle", 60)?;
     pair.daemon.pause()?;
     let start = Instant::now();
-    pair.a.check(PRESS, SHORT_TIMEOUT).context("kswapd does not wait")?;
+    pair.a.check(press, SHORT_TIMEOUT).context("nobody waits for the pages")?;
     let reset = settles(&pair.a, "dmesg | grep -q -e 'does not reset' -e 'adapter is gone'", 90);
     let took = start.elapsed();
     pair.daemon.resume()?;
