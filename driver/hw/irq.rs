@@ -28,8 +28,10 @@ use kernel::{
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-/// The minimum time that a handler's thread sleeps between two turns.
-const PAUSE: Delta = Delta::from_micros(20);
+use super::turns::{Source, take_all};
+
+/// The minimum time that a handler's thread sleeps between two turns, in ns.
+const PAUSE: i64 = 20_000;
 
 /// The context in which events are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,16 +131,6 @@ impl Vector<'_> {
         more
     }
 
-    /// Takes all events, and uses at most half of the processor's time. An adapter that sends
-    /// events without end keeps the thread only as long as it lives and has a driver.
-    fn take_all(&self) {
-        let mut start = Instant::<Monotonic>::now();
-        while self.take(Turn::Thread) && !self.ended.load(Relaxed) && !self.handler.is_over() {
-            fsleep(start.elapsed().max(PAUSE));
-            start = Instant::now();
-        }
-    }
-
     /// Handles the interrupt: takes some events, and wakes the thread if there may be more.
     ///
     /// # Safety
@@ -160,8 +152,34 @@ impl Vector<'_> {
     /// As for [`Self::interrupt`].
     unsafe extern "C" fn thread(_irq: c_int, vector: *mut c_void) -> bindings::irqreturn_t {
         // SAFETY: the caller passes the vector of a registration that is alive.
-        unsafe { &*vector.cast_const().cast::<Self>() }.take_all();
+        let vector = unsafe { &*vector.cast_const().cast::<Self>() };
+        take_all(&Thread { vector, start: Instant::now() }, PAUSE);
         bindings::irqreturn::IRQ_HANDLED
+    }
+}
+
+/// The thread of a vector's interrupt. An adapter that sends events without end keeps the thread
+/// only as long as it lives and has a driver.
+struct Thread<'a, 'v> {
+    vector: &'a Vector<'v>,
+    start: Instant<Monotonic>,
+}
+
+impl Source for Thread<'_, '_> {
+    fn take(&self) -> bool {
+        self.vector.take(Turn::Thread)
+    }
+
+    fn is_over(&self) -> bool {
+        self.vector.ended.load(Relaxed) || self.vector.handler.is_over()
+    }
+
+    fn now(&self) -> i64 {
+        self.start.elapsed().as_nanos()
+    }
+
+    fn pause(&self, time: i64) {
+        fsleep(Delta::from_nanos(time));
     }
 }
 

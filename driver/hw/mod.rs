@@ -9,6 +9,7 @@
 //! | [`ring`] | rings in memory |
 //! | [`admin`] | admin commands |
 //! | [`eq`], [`irq`] | event queues and interrupts |
+//! | [`turns`] | turns of threads that take what an adapter adds |
 
 pub(crate) mod admin;
 pub(crate) mod eq;
@@ -17,4 +18,5 @@ pub(crate) mod p2p;
 pub(crate) mod pci;
 pub(crate) mod regs;
 pub(crate) mod ring;
+pub(crate) mod turns;
 pub(crate) mod uar;

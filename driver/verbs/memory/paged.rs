@@ -27,6 +27,7 @@ use kernel::{
 use self::memory::{Memory, Owner};
 use crate::verbs::{Ctx, Verbs};
 use crate::{
+    hw::turns::take_some,
     listeners::{PageEvents, PageLink, Prefetch},
     paging::Paging,
     rdma::{
@@ -370,12 +371,12 @@ impl WorkItem for Region {
 
     fn run(this: Arc<Self>) {
         // The lock is given up after each request, so that the region can be removed.
-        for _ in 0..TURN {
-            let mut guard = this.state.lock();
-            let Some(state) = &mut *guard else { return };
-            if !this.serve(state) {
-                return;
-            }
+        let serve = || match &mut *this.state.lock() {
+            Some(state) => this.serve(state),
+            None => false,
+        };
+        if !take_some(TURN, serve) {
+            return;
         }
         if let Some(state) = &*this.state.lock() {
             this.clone().requested(state.memory.paging().queue());
