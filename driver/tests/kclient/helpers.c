@@ -61,6 +61,11 @@ bool kclient_in_hardirq(void)
 	return in_hardirq();
 }
 
+int kclient_arm(struct ib_cq *cq, bool solicited_only)
+{
+	return ib_req_notify_cq(cq, solicited_only ? IB_CQ_SOLICITED : IB_CQ_NEXT_COMP);
+}
+
 int kclient_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 {
 	return ib_post_recv(qp, wr, NULL);

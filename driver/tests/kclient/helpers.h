@@ -21,6 +21,8 @@ void kclient_set_sg(struct scatterlist *list, u32 count, u32 nth, void *memory, 
 int kclient_map_sg(struct ib_device *device, struct scatterlist *list, u32 count);
 void kclient_unmap_sg(struct ib_device *device, struct scatterlist *list, u32 count);
 bool kclient_in_hardirq(void);
+/* Asks for an event of the next completion, or of the next one that is solicited. */
+int kclient_arm(struct ib_cq *cq, bool solicited_only);
 int kclient_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 int kclient_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 struct rdma_cm_id *kclient_cm_create_id(rdma_cm_event_handler handler, void *context);

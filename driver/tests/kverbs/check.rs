@@ -3,7 +3,7 @@
 
 use kernel::{
     prelude::*,
-    time::{Msecs, msecs_to_jiffies},
+    time::{Delta, Msecs, delay::fsleep, msecs_to_jiffies},
 };
 
 use crate::kclient::request::{Outcome, Request, Status};
@@ -61,4 +61,19 @@ pub(crate) fn expect(ok: bool, what: &str) -> Result {
     }
     pr_err!("a check failed: {what}\n");
     Err(EIO)
+}
+
+/// Waits until something is true, as long as for a request.
+///
+/// # Errors
+///
+/// `EIO` if it does not become true; the log says so.
+pub(crate) fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) -> Result {
+    for _ in 0..TIMEOUT_MS {
+        if is_so() {
+            return Ok(());
+        }
+        fsleep(Delta::from_millis(1));
+    }
+    expect(false, what)
 }

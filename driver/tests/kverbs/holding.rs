@@ -2,15 +2,11 @@
 //! A holding completion queue that is full: its completions and the messages after them wait, and
 //! follow in order when they are taken, or when the queue has grown.
 
-use kernel::{
-    prelude::*,
-    sync::Arc,
-    time::{Delta, delay::fsleep},
-};
+use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     bindings,
-    check::{ends, expect, has_ended},
+    check::{ends, expect, has_ended, within_limit},
     kclient::{
         attached::Attached,
         cq::{Cq, Poll},
@@ -26,8 +22,6 @@ const ENTRIES: u32 = 4;
 const MORE: u32 = 32;
 /// Messages, more than that.
 const MESSAGES: usize = 12;
-/// Milliseconds for what has to happen.
-const LIMIT: u32 = 5000;
 
 /// Runs the test, on a connection of its own.
 pub(crate) fn run(test: &Test, device: &Arc<Attached>) -> Result {
@@ -92,15 +86,4 @@ fn resize(cq: &Cq, entries: u32) -> i32 {
 fn state(cq: &Cq) -> Option<bindings::vrnic_cq_state> {
     // SAFETY: the queue is alive.
     u32::try_from(unsafe { bindings::vrnic_cq_state(cq.as_raw()) }).ok()
-}
-
-/// Waits until something is true.
-fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) -> Result {
-    for _ in 0..LIMIT {
-        if is_so() {
-            return Ok(());
-        }
-        fsleep(Delta::from_millis(1));
-    }
-    expect(false, what)
 }

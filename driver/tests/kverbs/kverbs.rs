@@ -13,6 +13,7 @@
 //! | [`data`] | test: SEND, WRITE, READ, atomics, errors |
 //! | [`registration`] | test: fast registration and invalidation |
 //! | [`process`] | test: kernel threads cannot register memory of a process |
+//! | [`arming`] | test: a request for an event is not taken back by another one |
 //! | [`handlers`] | test: handlers of a completion queue run one at a time, outside of methods |
 //! | [`holding`] | test: a completion queue that is full holds completions back |
 //! | [`options`] | test: the options of `direct.h` for queue pairs and registrations |
@@ -23,7 +24,7 @@
 //! | [`states`] | queue pairs: making them, and their states |
 //! | [`watch`] | counts forbidden calls of completion handlers |
 //!
-//! `unsafe` is confined to [`path`], [`states`] and [`watch`], to
+//! `unsafe` is confined to [`arming`], [`path`], [`states`] and [`watch`], to
 //! `handlers`' call of `watch`, to `holding`'s call of the driver, and to `data` and `sides`, which
 //! get keys of all memory.
 
@@ -31,6 +32,7 @@ use kclient::{self, bindings, client::Registration};
 use kernel::{prelude::*, str::CStr};
 
 mod address;
+mod arming;
 mod check;
 mod data;
 mod death;

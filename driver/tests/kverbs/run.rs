@@ -11,7 +11,7 @@ use kernel::{
 };
 
 use crate::{
-    address, data,
+    address, arming, data,
     death::Doomed,
     handlers::Handlers,
     holding,
@@ -79,6 +79,7 @@ fn test(device: &Arc<Attached>) -> Result<Option<Doomed>> {
     named(data::run(&test), "data")?;
     named(registration::run(&test, device), "fast registration")?;
     named(process::run(&test.pd), "memory of a process")?;
+    named(arming::run(&test, device), "requests for events")?;
     named(holding::run(&test, device), "a full completion queue")?;
     named(options::run(&test, device), "options of queue pairs and registrations")?;
     let handlers = named(Handlers::new(device), "completion handlers")?;
