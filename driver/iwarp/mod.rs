@@ -11,6 +11,7 @@
 //! | [`requests`] | the requests that a listener's owner has, and those that wait |
 //! | [`socket`] | TCP sockets of the kernel, from which connections are taken over |
 //! | [`start`] | the start frames that pass through a socket |
+//! | [`start_fields`] | the fields of these frames |
 //! | [`commands`] | the admin commands |
 //! | [`owner`] | what ends connections, and keeps them, until the device has gone |
 //!
@@ -29,6 +30,7 @@ mod owner;
 mod requests;
 mod socket;
 mod start;
+mod start_fields;
 
 pub(crate) use self::{
     commands::Start,

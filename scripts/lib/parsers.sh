@@ -11,6 +11,7 @@ packets of RoCE in any state|1|vrnic-roce|test=hostile|any_packet_in_any_state
 frames in lanes|1|vrnic-lanes|test=lanes|bounds::any_frame_has_a_class_and_may_be_marked
 octets of iWARP|1|vrnic-iwarp|test=wire|random::any_octets_are_parsed_or_refused
 start frames of iWARP|1|vrnic-iwarp|test=connection|hostile::any_start_frame
+start frames in the kernel of guests|1|vrnic-abi|test=kernel_start|any_bytes_end_or_are_refused
 octets of iWARP in any state|10|vrnic-iwarp|test=connection|hostile::any_octets_in_any_state
 PDUs of iSCSI|1|vrnic-iscsi|test=deframer|any_pdus
 rules for faults|10|vrnic-faults|test=rules|no_text_makes_the_parser_panic
@@ -27,7 +28,9 @@ rings of programs of vrnic exec|1000|vrnic-exec|test=rings|any_bytes_in_shared_m
 options of TCP|1|vrnic-tcp|lib|wire::options::tests::any_bytes_are_read
 segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state
 messages of vfio-user|1|vrnic-device|lib|vfio::request::tests::any_bytes_are_read_within_bounds_or_refused
+replies of a VMM|1|vrnic-device|lib|vfio::caller::tests::any_reply_is_right_or_refused
 connections of vfio-user|1000|vrnic-device|test=daemon|vfio::messages::any_bytes_are_survived
+memory of trunks|10000|vrnic-device|test=daemon|network::uplinks::memory_that_changes_all_the_time_harms_nobody
 frames in streams|10|vrnic-device|lib|net::framing::tests::any_stream_is_survived
 headers of virtio|1|vrnic-device|lib|net::uplinks::offload::tests::any_header_is_survived
 joined frames of the kernel|1|vrnic-device|lib|net::uplinks::segments::tests::any_bytes_from_the_kernel_are_survived'

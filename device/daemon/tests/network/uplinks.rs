@@ -324,7 +324,7 @@ fn memory_that_changes_all_the_time_harms_nobody() {
     let mut daemon = folder.daemon(2, &[("--uplink", "name=up,listen=@t")]);
     let [mut a, mut b] = [0, 1].map(|index| daemon.plug(index));
     daemon.wait_for_log("link up port=\"f1\"");
-    for seed in 0..20 {
+    vrnic_cases::seeds(20, |seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut peer = Peer::greeted(&folder.path("t"));
         let lens: Vec<u8> = (0..512).flat_map(|_| random.u64(0..200).to_le_bytes()).collect();
@@ -338,7 +338,8 @@ fn memory_that_changes_all_the_time_harms_nobody() {
         // This message ends the trunk at the latest, so that the next peer is not refused.
         peer.message(&[0; 2]);
         assert!(peer.is_ended());
-    }
+        1
+    });
     let sent = frame(mac(1), mac(0), 60);
     send(&mut a, &sent);
     b.set_read_timeout(Some(wait::LIMIT)).expect("a limit");

@@ -2,6 +2,8 @@
 
 use std::io::Read;
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Length of the data of each message.
@@ -56,4 +58,50 @@ fn a_number_is_not_used_again_before_its_answer() {
     let access = DmaAccess { addr: 0, count: 1 };
     state.owed.push(Asked { id: 1, command: Command::DmaWrite, access });
     assert_eq!([state.next_id(), state.next_id()], [0, 2]);
+}
+
+/// Bytes after the access of an answer, often as many as were asked for.
+fn any_data() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 0..3 * PART),
+        4 => prop::collection::vec(any::<u8>(), PART),
+    ]
+}
+
+proptest! {
+    #![proptest_config(vrnic_cases::config(2000))]
+
+    /// A VMM's data are those of the request, or an error.
+    ///
+    /// Shows: hostile: replies of a VMM of any bytes
+    #[test]
+    fn any_reply_is_right_or_refused(
+        is_write in any::<bool>(),
+        addr in any::<u64>(),
+        count in prop_oneof![Just(PART as u64), any::<u64>()],
+        is_own in any::<bool>(),
+        data in any_data(),
+        flags in prop_oneof![Just(1), any::<u32>()],
+        error in any::<u32>(),
+    ) {
+        let command = if is_write { Command::DmaWrite } else { Command::DmaRead };
+        let access = DmaAccess { addr, count };
+        let asked = Asked { id: 7, command, access };
+        let body = if is_own { [access.as_bytes(), &data].concat() } else { data.clone() };
+        let header = Header { flags, error, ..Header::command(7, command as u16, body.len()) };
+        match asked.data_of(&header, &body) {
+            Ok(got) if is_write => prop_assert!(got.is_empty()),
+            Ok(got) => {
+                prop_assert_eq!(got.len() as u64, count);
+                prop_assert!(body.starts_with(access.as_bytes()) && body.ends_with(&got));
+            }
+            Err(refused) => {
+                prop_assert!(header.error().is_some() || refused == Unanswered::Wrong);
+            }
+        }
+        if is_own && header.error().is_none() {
+            let right = if is_write { data.is_empty() } else { data.len() as u64 == count };
+            prop_assert_eq!(asked.data_of(&header, &body).is_ok(), right);
+        }
+    }
 }
