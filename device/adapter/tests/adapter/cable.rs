@@ -14,6 +14,7 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
+use crate::polls::Polls;
 use crate::world::World;
 
 /// Nanoseconds that a frame takes from one end to the other.
@@ -45,6 +46,8 @@ pub(crate) struct Cable {
     pub(crate) world: World,
     pub(crate) ga: Guest,
     pub(crate) gb: Guest,
+    /// The polls of both.
+    pub(crate) polls: Polls,
     plugs: [Plug; 2],
     /// Frames from A, and frames from B.
     pub(crate) links: [RefCell<Link>; 2],
@@ -64,7 +67,8 @@ impl Cable {
         world.fabric.attach(Arc::new(plugs[0].clone()));
         other.fabric.attach(Arc::new(plugs[1].clone()));
         let (ga, gb) = (world.guest(1), other.guest(2));
-        Self { world, ga, gb, plugs, links: [link(seed), link(seed ^ 0x5555)] }
+        let polls = Polls::new(&world.clock);
+        Self { world, ga, gb, polls, plugs, links: [link(seed), link(seed ^ 0x5555)] }
     }
 
     /// Returns two connected endpoints.
@@ -80,7 +84,7 @@ impl Cable {
     pub(crate) fn run_until(&self, mut done: impl FnMut() -> bool) {
         let start = self.now();
         while !done() {
-            let polls = [self.ga.adapter.poll(0), self.gb.adapter.poll(0)];
+            let polls = [&self.ga, &self.gb].map(|guest| self.polls.poll(guest));
             let mut busy = polls.iter().any(|polled| polled.busy);
             let ways = self.plugs.iter().zip(&self.links).zip([&self.gb, &self.ga]);
             for ((plug, link), to) in ways {

@@ -89,6 +89,8 @@ impl std::fmt::Debug for TestHost {
         f.write_str("TestHost")
     }
 }
+    /// The number of workers that may hold guest memory.
+    workers: AtomicU64,
 
 impl TestHost {
     pub(crate) fn new(clock: &Arc<AtomicU64>) -> Self {
@@ -119,6 +121,7 @@ impl TestHost {
     }
 
     fn spend_on_memory(&self, len: usize) {
+            workers: AtomicU64::new(1),
         self.spend(20 + len as u64 / 32 * self.0.delay.load(Ordering::Acquire));
     }
 
@@ -132,6 +135,11 @@ impl TestHost {
     pub(crate) fn restrict(&self, addr: u64, len: u64, how: Bar) {
         self.0.barred.write().push((addr, addr + len, how));
     }
+    /// Sets the number of workers of the adapter.
+    pub(crate) fn set_workers(&self, workers: usize) {
+        self.0.workers.store(workers as u64, Ordering::Release);
+    }
+
 
     /// Ends all restrictions.
     pub(crate) fn unrestrict(&self) {
@@ -252,8 +260,8 @@ impl GuestMemory for TestHost {
     }
 
     fn drain(&self) {
-        // Takes as long as the turn of another worker.
-        self.spend(30_000);
+        // Takes as long as the turn of another worker. Other threads hold the memory briefly.
+        self.spend(if self.0.workers.load(Ordering::Acquire) > 1 { 30_000 } else { 200 });
         drop(self.0.turns.write());
     }
 

@@ -67,6 +67,7 @@ impl World {
     /// Returns a guest whose adapter has this number of workers, and these limits of objects.
     pub(crate) fn guest_with(&self, number: u8, workers: usize, limits: Limits) -> Guest {
         let host = TestHost::new(&self.clock);
+        host.set_workers(workers);
         InProcess::guest(host, number, &self.fabric, workers, limits)
     }
 

@@ -52,7 +52,7 @@ pub(crate) fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile
 const LEN: u32 = 4096;
 
 /// Returns members of a group on B. Each has receives whose first segments lie apart.
-fn members(p: &Pair, count: u64) -> Vec<Endpoint> {
+pub(crate) fn members(p: &Pair, count: u64) -> Vec<Endpoint> {
     let mut members = Vec::new();
     for nth in 0..count {
         let mut member = p.b.beside(|params| params.qp_type = Type::Ud as u8);
@@ -69,7 +69,7 @@ fn members(p: &Pair, count: u64) -> Vec<Endpoint> {
 }
 
 /// Sends a datagram that begins with this number. Each has its own buffer.
-fn post(p: &mut Pair, number: u32) {
+pub(crate) fn post(p: &mut Pair, number: u32) {
     let at = u64::from(number * LEN);
     p.a.fill(at, &number.to_le_bytes());
     let wr = datagram(&[p.a.sge(at, LEN)], to(GROUP)).id(number.into());

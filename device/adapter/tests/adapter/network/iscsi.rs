@@ -9,12 +9,14 @@
 //! | `lies` | targets that lie |
 //! | `modes` | who may set the mode, and when |
 //! | `ends` | commands that end without a response, and streams that end |
+//! | `portions` | how long a poll takes |
 //! | `random` | random PDUs of a target |
 
 mod commands;
 mod ends;
 mod lies;
 mod modes;
+mod portions;
 mod posts;
 mod random;
 mod rig;

@@ -27,6 +27,7 @@ use crate::host::Bar;
 use crate::network::streams::pairs::Counter;
 use crate::world::Pair;
 
+use crate::polls::{KINDS, Polls};
 /// Bytes of the data of a SEGMENT, which are cut into as many frames as possible.
 const LEN: u32 = 30_000;
 const FRAMES: u32 = LEN.div_ceil(MIN_MSS as u32);
@@ -164,6 +165,25 @@ fn a_long_segment_is_sent_in_portions() {
 
 /// The frames of all portions together are those of the whole.
 #[test]
+/// Shows: raw: the longest portion of work of a long segment
+#[test]
+fn a_long_segment_exceeds_no_slice_for_long() {
+    for kind in KINDS {
+        let mut p = Pair::raw();
+        let _sniffers = slow_receivers(&p);
+        let wr = long(&p);
+        p.a.post_send(&wr);
+        let polls = Polls::new(&p.world.clock);
+        polls.measure(&[&p.ga, &p.gb], kind);
+        for _ in 0..10 * FRAMES {
+            polls.poll(&p.ga);
+            while polls.poll(&p.gb).busy {}
+        }
+        polls.check("a long SEGMENT");
+        assert!(p.a.send_cq.peek().is_some(), "it has not completed");
+    }
+}
+
 fn portions_of_a_segment_make_a_whole() {
     const COUNT: u8 = 200;
     let mut p = Pair::to_all(COUNT);
