@@ -9,7 +9,8 @@ use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
 use vrnic_adapter::host::{
-    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
+    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HandedOver, HeldMemory, Host, Interrupts,
+    Lane, Place,
 };
 use vrnic_packet::Nanos;
 use vrnic_testdriver::memory::{BASE, Memory, Ram};
@@ -62,6 +63,22 @@ struct Barrier {
     opened: Receiver<()>,
 }
 
+/// Memory whose bytes the host writes later.
+#[derive(Default)]
+struct Far {
+    /// The first address of the memory, and the first one after it.
+    range: Option<[u64; 2]>,
+    /// The bytes that have been taken over.
+    waiting: Vec<(u64, Vec<u8>, Arc<HandedOver>)>,
+}
+
+impl Far {
+    fn has(&self, addr: GuestAddr, len: usize) -> bool {
+        let overlaps = |[start, end]: [u64; 2]| addr.get() < end && start < addr.get() + len as u64;
+        self.range.is_some_and(overlaps)
+    }
+}
+
 pub(crate) struct Inner {
     ram: Ram,
     bar: Memory,
@@ -72,12 +89,15 @@ pub(crate) struct Inner {
     fails: AtomicU64,
     /// True if each call of the adapter moves the clock by the time that it takes.
     timed: AtomicBool,
+    /// The number of workers that may hold guest memory.
+    workers: AtomicU64,
     /// The factor by which accesses to memory take longer than usual.
     delay: AtomicU64,
     /// Read-locked while the adapter holds guest memory.
     turns: RwLock<()>,
     /// The adapter's sides of the gates. Each stops one thread.
     gates: Mutex<Vec<Barrier>>,
+    far: Mutex<Far>,
 }
 
 /// The host. All clones refer to the same host.
@@ -89,8 +109,6 @@ impl std::fmt::Debug for TestHost {
         f.write_str("TestHost")
     }
 }
-    /// The number of workers that may hold guest memory.
-    workers: AtomicU64,
 
 impl TestHost {
     pub(crate) fn new(clock: &Arc<AtomicU64>) -> Self {
@@ -103,9 +121,11 @@ impl TestHost {
             wakes: AtomicU64::new(0),
             fails: AtomicU64::new(0),
             timed: AtomicBool::new(false),
+            workers: AtomicU64::new(1),
             delay: AtomicU64::new(1),
             turns: RwLock::default(),
             gates: Mutex::default(),
+            far: Mutex::default(),
         }))
     }
 
@@ -115,13 +135,17 @@ impl TestHost {
         self.0.timed.store(true, Ordering::Release);
     }
 
+    /// Sets the number of workers of the adapter.
+    pub(crate) fn set_workers(&self, workers: usize) {
+        self.0.workers.store(workers as u64, Ordering::Release);
+    }
+
     /// Makes memory fifty times slower from now on, as pages are at their first use.
     pub(crate) fn slow_memory(&self) {
         self.0.delay.store(50, Ordering::Release);
     }
 
     fn spend_on_memory(&self, len: usize) {
-            workers: AtomicU64::new(1),
         self.spend(20 + len as u64 / 32 * self.0.delay.load(Ordering::Acquire));
     }
 
@@ -135,15 +159,23 @@ impl TestHost {
     pub(crate) fn restrict(&self, addr: u64, len: u64, how: Bar) {
         self.0.barred.write().push((addr, addr + len, how));
     }
-    /// Sets the number of workers of the adapter.
-    pub(crate) fn set_workers(&self, workers: usize) {
-        self.0.workers.store(workers as u64, Ordering::Release);
-    }
-
 
     /// Ends all restrictions.
     pub(crate) fn unrestrict(&self) {
         self.0.barred.write().clear();
+    }
+
+    /// Writes the bytes of messages to this memory only when the test says so ([`Self::arrive`]).
+    pub(crate) fn put_off(&self, addr: u64, len: u64) {
+        self.0.far.lock().range = Some([addr, addr + len]);
+    }
+
+    /// Writes the bytes that have been taken over.
+    pub(crate) fn arrive(&self) {
+        for (addr, bytes, progress) in std::mem::take(&mut self.0.far.lock().waiting) {
+            self.0.ram.write(addr, &bytes);
+            progress.written(bytes.len() as u64);
+        }
     }
 
     /// Returns the number of interrupts since the last call.
@@ -249,6 +281,29 @@ impl HeldMemory for Held<'_> {
 
     fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault> {
         self.host.at(addr, len, write).map(|_| ())
+    }
+
+    fn may_wait(&self) -> bool {
+        self.host.0.far.lock().range.is_some()
+    }
+
+    fn is_immediate(&self, addr: GuestAddr, len: u64) -> bool {
+        !self.host.0.far.lock().has(addr, len as usize)
+    }
+
+    fn hand_over(
+        &self,
+        addr: GuestAddr,
+        from: &[u8],
+        progress: &Arc<HandedOver>,
+    ) -> Result<(), Fault> {
+        let mut far = self.host.0.far.lock();
+        if !far.has(addr, from.len()) {
+            return self.write(addr, from);
+        }
+        progress.add(from.len() as u64);
+        far.waiting.push((addr.get(), from.to_vec(), Arc::clone(progress)));
+        Ok(())
     }
 }
 

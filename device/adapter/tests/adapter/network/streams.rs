@@ -9,6 +9,7 @@
 //! | `closing` | states and events of a connection that is closed by a command |
 //! | `depths` | the numbers of READs that a connection has, and their changes |
 //! | `ends` | how TCP connections end |
+//! | `far` | messages to memory whose bytes the host writes later |
 //! | `gaps` | bytes of a TCP connection that arrive after a gap |
 //! | `keys` | keys of messages in TCP connections |
 //! | `one_touch` | keys for one message whose segments arrive after a gap |
@@ -22,6 +23,7 @@ pub(crate) mod acks;
 pub(crate) mod closing;
 pub(crate) mod depths;
 pub(crate) mod ends;
+pub(crate) mod far;
 pub(crate) mod gaps;
 pub(crate) mod keys;
 pub(crate) mod one_touch;

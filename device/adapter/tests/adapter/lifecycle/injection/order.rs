@@ -2,14 +2,19 @@
 //!
 //! Shows: faults
 
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::admin::{CreateQp, Opcode as Admin};
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::{Access, Type};
+use vrnic_abi::qp::{Access, Attr, AttrMask, State, Type};
 use vrnic_abi::sq::Opcode;
+use vrnic_abi::uar;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::qp::{ALL, Setup, TO_RTS, attributes};
 use vrnic_testdriver::wr::Wr;
 
 use super::{MICRO, pairs, worlds, write};
+use crate::bus::Endpoint;
 use crate::world::Pair;
 
 const LEN: usize = 1000;
@@ -307,4 +312,61 @@ fn a_message_that_finds_no_receive_at_first_is_counted_once() {
     assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
     p.run(&write(&p, 100));
     assert_eq!(p.world.counts(), (2, 1));
+}
+
+/// Messages of a function at most that have an order of their own.
+const MOST: u32 = 4096;
+
+/// QPs of A that are connected to QPs of B, each with its UAR and slot.
+fn many(ends: [&Endpoint; 2], count: u32) -> Vec<[u32; 3]> {
+    let params = ends.map(Endpoint::params);
+    // All QPs of A have the same request.
+    let wr = Wr::new(Opcode::Write, &[ends[0].sge(0, LEN as u32)]).to(ends[1].buffer, ends[1].key);
+    ends[0].guest.ram().write(params[0].sq_table.get(), &wr.encode());
+    let mut uars = [0; 2];
+    let mut made = Vec::new();
+    for nth in 0..count {
+        let made_now = [0, 1].map(|end| {
+            let Endpoint { guest, context, .. } = ends[end];
+            if nth % uar::SLOTS == 0 {
+                uars[end] = guest.on_object(Admin::AllocUar, *context).expect("UAR");
+            }
+            let params = CreateQp { uar: uars[end].into(), ..params[end] };
+            let (id, slot, _) = guest.create_qp(&params).expect("QP");
+            [id, uars[end], slot]
+        });
+        for (end, peer) in [(0, 1), (1, 0)] {
+            let attr = attributes(ends[peer].guest.mac(), made_now[peer][0]);
+            ends[end].guest.take_through(made_now[end][0], attr, &TO_RTS);
+        }
+        made.push(made_now[0]);
+    }
+    made
+}
+
+/// So many messages may wait in an order of their own. Those of queue pairs that fail make room for
+/// others.
+#[test]
+fn messages_of_queue_pairs_that_fail_make_room() {
+    let mut p = pair("disorder function=f1 seed=5");
+    let setup = Setup { ignore_overrun: true, ..Setup::default() };
+    let ends = [Endpoint::new(&p.ga, setup), Endpoint::new(&p.gb, setup)];
+    let qps = many([&ends[0], &ends[1]], MOST);
+    for [_, uar, slot] in &qps {
+        p.ga.slot32(*uar, *slot, 0).store(1, Ordering::Release);
+        p.ga.ring(*uar, *slot);
+    }
+    p.settle();
+    assert!(ends[0].send_cq.peek().is_none(), "a message has completed in one part");
+    p.run(&write(&p, LEN as u32));
+    assert!(p.sent().is_some(), "there is room for one more");
+    for [id, ..] in &qps {
+        let attr = Attr { state: State::Err as u8, ..Attr::default() };
+        p.ga.modify_qp(*id, AttrMask::STATE, &attr).expect("MODIFY_QP");
+    }
+    p.settle();
+    p.run(&write(&p, LEN as u32));
+    assert!(p.sent().is_none(), "there is no room yet");
+    (0..5).for_each(|_| part(&p));
+    assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
 }

@@ -221,12 +221,17 @@ fn the_length_of_a_datagram_is_that_of_its_header() {
 
 /// Returns a SEGMENT of these headers, whose payload is the first `len` bytes of A's memory.
 pub(super) fn segment(p: &Pair, headers: &[u8], mss: u16, len: u32) -> Wr {
+    let sges = vec![p.a.sge(0, len / 3), p.a.sge(u64::from(len / 3), len - len / 3)];
+    Wr { sges, ..segment_of(headers, mss) }
+}
+
+/// Returns a SEGMENT of these headers without a payload.
+pub(super) fn segment_of(headers: &[u8], mss: u16) -> Wr {
     let header_len = (headers.len() as u16).into();
     let seg = SegmentSeg { mss: mss.into(), header_len, reserved: [0; 12] };
     let mut body = [seg.as_bytes(), headers].concat();
     body.resize(body.len().next_multiple_of(16), 0);
-    Wr::new(Opcode::Segment, &[p.a.sge(0, len / 3), p.a.sge(u64::from(len / 3), len - len / 3)])
-        .body(&body)
+    Wr::new(Opcode::Segment, &[]).body(&body)
 }
 
 #[test]

@@ -8,26 +8,28 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::cq::Status;
 use vrnic_abi::flow::Kind;
 use vrnic_abi::sq::{MIN_MSS, Opcode};
-use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::MAX_FLOWS;
 use vrnic_adapter::slice::SHORT_SLICE;
 use vrnic_adapter::watch::Watcher;
+use vrnic_packet::MacAddr;
 use vrnic_packet::ip::Protocol;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::wr::Wr;
 
-use super::checksums::segment;
+use super::checksums::{segment, segment_of};
 use super::frames::{Packet, mac, plain};
 use super::sniffers::sniffer;
 use super::{expect, received, setup, to_mac};
 use crate::bus::Endpoint;
+use crate::cable::Plug;
 use crate::control::slices::{MAX_POLL_NS, settle};
 use crate::host::Bar;
 use crate::network::streams::pairs::Counter;
+use crate::polls::{KINDS, Polls};
 use crate::world::Pair;
 
-use crate::polls::{KINDS, Polls};
 /// Bytes of the data of a SEGMENT, which are cut into as many frames as possible.
 const LEN: u32 = 30_000;
 const FRAMES: u32 = LEN.div_ceil(MIN_MSS as u32);
@@ -163,8 +165,6 @@ fn a_long_segment_is_sent_in_portions() {
     assert_eq!(before, u64::from(FRAMES));
 }
 
-/// The frames of all portions together are those of the whole.
-#[test]
 /// Shows: raw: the longest portion of work of a long segment
 #[test]
 fn a_long_segment_exceeds_no_slice_for_long() {
@@ -184,6 +184,8 @@ fn a_long_segment_exceeds_no_slice_for_long() {
     }
 }
 
+/// The frames of all portions together are those of the whole.
+#[test]
 fn portions_of_a_segment_make_a_whole() {
     const COUNT: u8 = 200;
     let mut p = Pair::to_all(COUNT);
@@ -229,6 +231,49 @@ fn frames_of_functions_without_rules_for_faults_are_not_watched() {
     p.b.post_send(&wr(1));
     p.settle();
     assert_eq!(frames.0.load(Ordering::Relaxed), 1, "frames of the function of the rule");
+}
+
+/// An uplink that takes joined frames.
+#[derive(Debug, Default)]
+struct Joining(Plug);
+
+impl Uplink for Joining {
+    fn send(&self, source: MacAddr, frames: &mut Vec<Frame>) {
+        self.0.send(source, frames);
+    }
+
+    fn room(&self, source: MacAddr) -> usize {
+        self.0.room(source)
+    }
+
+    fn joins(&self) -> bool {
+        true
+    }
+}
+
+/// A rule of one guest does not keep the segments of another one apart.
+#[test]
+fn segments_of_functions_without_rules_for_faults_are_joined() {
+    const MSS: u16 = 1000;
+    let mut p = Pair::raw();
+    let plug = Plug::default();
+    p.world.fabric.attach(Arc::new(Joining(plug.clone())));
+    p.world.fabric.watch.attach(Arc::new(Counter::default()) as Arc<dyn Watcher>);
+    p.world.rule("drop function=f2 opcode=rc-write-only");
+    p.world.fabric.watch.want_frames(true);
+    let outside = Packet { to: mac(9), protocol: Protocol::TCP, ..Packet::default() }.frame(b"");
+    let mut leave = |own: u8| {
+        let mut headers = outside.clone();
+        headers[6..12].copy_from_slice(&mac(own));
+        let end = if own == 1 { &mut p.a } else { &mut p.b };
+        let sges = vec![end.sge(0, LEN)];
+        let wr = Wr { sges, ..segment_of(&headers, MSS) };
+        end.post_send(&wr);
+        p.world.settle(&[&p.ga, &p.gb]);
+        plug.waiting.lock().drain(..).count()
+    };
+    assert_eq!(leave(1), 1, "frames of the other function");
+    assert_eq!(leave(2), LEN.div_ceil(MSS.into()) as usize, "frames of the function of the rule");
 }
 
 /// A frame costs its sender the rules with which it is compared.

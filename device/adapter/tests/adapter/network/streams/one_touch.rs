@@ -143,17 +143,17 @@ fn another_connection_meanwhile_ends_the_key_and_itself() {
 }
 
 /// A connection to B whose peer is the test.
-struct Crafted<'a> {
+pub(super) struct Crafted<'a> {
     cable: &'a Cable,
-    b: Endpoint,
+    pub(super) b: Endpoint,
     /// Number of bytes that B has received in order.
-    received: usize,
+    pub(super) received: usize,
 }
 
 impl<'a> Crafted<'a> {
     /// Opens the connection, and sends segments until B assumes whole messages in later ones, also
     /// after a gap.
-    fn new(cable: &'a Cable) -> Self {
+    pub(super) fn new(cable: &'a Cable) -> Self {
         let first = empty_write();
         let mut this = Self { cable, b: foreign(cable), received: first.len() };
         // B must have sent its start frame before it is acknowledged.
@@ -166,7 +166,7 @@ impl<'a> Crafted<'a> {
     }
 
     /// Sends a segment of the stream that begins `ahead` bytes after the bytes in order.
-    fn send(&self, ahead: usize, bytes: &[u8]) {
+    pub(super) fn send(&self, ahead: usize, bytes: &[u8]) {
         let macs = [self.cable.ga.mac(), self.cable.gb.mac()];
         let [a, b] =
             [0, 1].map(|end| stream::connection(end, [macs[end], macs[1 - end]], stream::MSS));
