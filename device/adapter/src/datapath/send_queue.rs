@@ -24,7 +24,7 @@ use crate::objects::completion::Completion;
 use crate::objects::core::Core;
 use crate::objects::faults::injection::Fate;
 use crate::objects::qp::outstanding::{Outstanding, Posted};
-use crate::objects::qp::{Qp, Requester};
+use crate::objects::qp::{Path, Qp, Requester};
 use crate::requests::wqe::{Malformed, SendWqe, WqeId};
 use crate::slice::{Slice, cost};
 
@@ -317,6 +317,9 @@ pub fn flush<H: Host>(
         if slice.is_over() {
             break;
         }
+    }
+    if let Path::Packets(sender) = &mut requester.path {
+        sender.end();
     }
     flushed
 }

@@ -89,6 +89,12 @@ impl Deframer {
         }
     }
 
+    /// Returns the number of bytes that are taken from the budget.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
     /// Returns the number of octets of memory that it keeps, apart from those of a fixed size.
     #[must_use]
     pub const fn kept(&self) -> usize {

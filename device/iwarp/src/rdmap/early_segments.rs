@@ -123,6 +123,12 @@ impl Table {
                 && self.list.try_reserve_exact(self.capacity - len).is_ok()
     }
 
+    /// Returns the number of bytes that are taken from the budget.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
     /// Gives memory back if the table is empty.
     pub fn shrink(&mut self) {
         if self.list.is_empty() {

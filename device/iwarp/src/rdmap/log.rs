@@ -142,6 +142,12 @@ impl Log {
         self.pool.use_budget(budget);
     }
 
+    /// Returns the number of octets that are taken from the budget.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.pool.charged()
+    }
+
     /// Gives memory back if there are no messages.
     pub fn shrink(&mut self) {
         if self.entries.is_empty() {

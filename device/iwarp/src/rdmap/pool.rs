@@ -30,6 +30,11 @@ impl Pool {
         self.share = Share::leaving(Rest::Quarter, budget);
     }
 
+    /// Returns the number of bytes that are taken from the budget.
+    pub(super) const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
     /// Gives memory back if there are no copies.
     pub(super) fn shrink(&mut self) {
         if self.head == self.tail {

@@ -230,6 +230,12 @@ impl Stream {
         self.arriving.deframer.kept()
     }
 
+    /// Returns the number of octets that all its buffers have taken from the budget.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.log.charged() + self.arriving.deframer.charged() + self.arriving.ahead.charged()
+    }
+
     /// Handles the agreement, after both start frames are known.
     fn agree(&mut self, agreement: Agreement) {
         let Agreement { crc, markers_sent, markers_received, ird, ord, .. } = agreement;

@@ -139,6 +139,12 @@ impl Connection {
         self.receive.kept()
     }
 
+    /// Returns the number of bytes that all its buffers have taken from the budget.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.receive.charged() + self.send.charged()
+    }
+
     /// Asks a sink that has held bytes back ([`Then::Hold`](crate::Then::Hold)) to take them now.
     pub fn resume(&mut self, now: Nanos, sink: &mut impl Sink) {
         if self.ending.is_over() {

@@ -117,6 +117,11 @@ impl Receiver {
         self.store.kept()
     }
 
+    /// Returns the number of bytes that are taken from the budget.
+    pub(crate) const fn charged(&self) -> usize {
+        self.store.charged()
+    }
+
     /// Returns the position of the next byte that has not arrived, or the position after the
     /// peer's end.
     pub(crate) fn next(&self) -> StreamPos {

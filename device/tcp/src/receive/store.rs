@@ -108,6 +108,11 @@ impl Store {
         self.used * BLOCK
     }
 
+    /// Returns the number of bytes that are taken from the budget.
+    pub(crate) const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
     /// Returns whether a block has memory.
     pub(crate) const fn is_used(&self) -> bool {
         self.used > 0

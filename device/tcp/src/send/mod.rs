@@ -147,6 +147,11 @@ impl Sender {
         self.records.use_budget(budget);
     }
 
+    /// Returns the number of bytes that are taken from the budget.
+    pub(crate) const fn charged(&self) -> usize {
+        self.records.charged()
+    }
+
     /// Gives memory back that is not in use.
     pub(crate) fn shrink(&mut self) {
         self.records.shrink();

@@ -96,6 +96,11 @@ impl Records {
         }
     }
 
+    /// Returns the number of bytes that are taken from the budget.
+    pub(crate) const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }

@@ -41,6 +41,16 @@ impl<H: Host> Path<H> {
         }
     }
 
+    /// Returns the number of bytes that are counted in the memory for connections.
+    #[must_use]
+    pub fn charged(&self) -> usize {
+        match self {
+            Self::Memory | Self::Promised(_) => 0,
+            Self::Packets(sender) => sender.charged(),
+            Self::Tcp(tcp) => tcp.charged(),
+        }
+    }
+
     /// Returns the state of the TCP connection that the QP has, or gets from another QP.
     pub fn status(&mut self) -> Option<ConnectionStatus> {
         if let Self::Tcp(tcp) = self {

@@ -102,6 +102,20 @@ impl Sender {
         self.outstanding.has_room() && (below_min || self.share.grow(self.max_bytes))
     }
 
+    /// Returns the number of bytes that are counted in the memory for connections: those for all
+    /// work requests that may be outstanding, or none.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
+    /// Returns the number of bytes for all work requests that may be outstanding, if there are more
+    /// than a few.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        if self.outstanding.len() > OUTSTANDING_MIN { self.max_bytes } else { 0 }
+    }
+
     /// Returns the time of the next turn, if the half needs one: for an answer that is missing, or
     /// to give memory back.
     pub fn deadline(&mut self, now: impl FnOnce() -> Nanos) -> Option<Nanos> {
@@ -128,6 +142,20 @@ impl Sender {
         self.engine.shrink();
         self.share.give_all_back();
         None
+    }
+
+    /// Gives this memory back at once, because the QP has failed, if all work requests have been
+    /// flushed. The half sends nothing any more.
+    pub fn end(&mut self) {
+        if self.share.used() == 0 || !self.outstanding.is_empty() {
+            return;
+        }
+        self.engine.fail();
+        while self.engine.next_completion().is_some() {}
+        self.engine.shrink();
+        self.outstanding.shrink();
+        self.share.give_all_back();
+        self.idle_at = None;
     }
 }
 
@@ -271,6 +299,21 @@ impl Receiver {
             self.held = Vec::new();
             self.share.give_all_back();
         }
+    }
+
+    /// Returns the number of bytes that are counted in the memory for connections.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.share.used() + self.resources.used()
+    }
+
+    /// Returns the number of bytes of the frames that are stored, and of the peer's READs and
+    /// atomics if it has this many outstanding.
+    #[must_use]
+    pub fn kept(&self, max_dest_rd_atomic: u8) -> usize {
+        let frames: usize = self.held.iter().flatten().map(|frame| frame.bytes()).sum();
+        let table = if self.held.is_empty() { 0 } else { HELD_TABLE };
+        table + frames + Responder::memory(max_dest_rd_atomic)
     }
 
     /// Returns whether frames are stored.

@@ -6,8 +6,10 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `changes` | paths of such QPs, and changes in the state SQD |
+//! | `budgets` | what is counted for these QPs is what they have |
 //! | `memory` | the memory of QPs whose messages travel as packets |
 
+pub(crate) mod budgets;
 pub(crate) mod changes;
 pub(crate) mod memory;
 

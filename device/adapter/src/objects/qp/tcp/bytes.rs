@@ -61,6 +61,12 @@ impl<H: Host> Plain<H> {
         self.switch.as_ref().map_or(0, |switch| switch.received.len())
     }
 
+    /// Returns the number of bytes of a transition that are counted in the memory for connections.
+    #[must_use]
+    pub fn charged(&self) -> usize {
+        self.switch.as_ref().map_or(0, |switch| switch.share.used())
+    }
+
     /// Takes the transition to RDMA out, if another QP gets the connection at the end of this turn.
     pub fn take_ready(&mut self) -> Option<Box<Switch<H>>> {
         self.switch.take_if(|switch| switch.progress == Progress::Ready)

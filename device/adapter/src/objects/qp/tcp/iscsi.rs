@@ -229,7 +229,7 @@ pub struct Session {
     pub counters: IscsiCounters,
     /// True if the local direction is closed.
     is_closed: bool,
-    _share: Share,
+    share: Share,
 }
 
 impl Session {
@@ -252,8 +252,14 @@ impl Session {
             solicited: VecDeque::new(),
             counters: IscsiCounters::default(),
             is_closed: false,
-            _share: share,
+            share,
         }
+    }
+
+    /// Returns the number of bytes that are counted in the memory for connections.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.share.used()
     }
 
     /// Lets an R2T be answered.

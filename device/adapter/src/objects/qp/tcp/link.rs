@@ -106,6 +106,13 @@ impl<H: Host> Link<H> {
         (&mut self.tcp, &self.outstanding)
     }
 
+    /// Returns the number of bytes that TCP and the outstanding work requests have taken from the
+    /// memory for connections.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.tcp.charged() + self.share.used()
+    }
+
     /// Returns the stages of the connection, as reported to the driver.
     #[must_use]
     pub const fn life(&self) -> &Lifecycle {

@@ -96,4 +96,16 @@ impl<H: Host> Tcp<H> {
                 Content::Iscsi(iscsi) => iscsi.receives.kept() + Session::MAX_BYTES,
             }
     }
+
+    /// Returns the number of bytes of the connection that are counted in the memory for
+    /// connections. While there is work, these are more than it keeps without.
+    #[must_use]
+    pub fn charged(&self) -> usize {
+        self.link.charged()
+            + match &self.content {
+                Content::Rdma(rdma) => rdma.charged(),
+                Content::Bytes(bytes) => bytes.receives.charged() + bytes.mode.charged(),
+                Content::Iscsi(iscsi) => iscsi.receives.charged() + iscsi.mode.charged(),
+            }
+    }
 }

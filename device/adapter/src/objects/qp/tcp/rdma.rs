@@ -182,6 +182,12 @@ impl<H: Host> Rdma<H> {
         self.stream.kept() + self.switched.kept()
     }
 
+    /// Returns the number of bytes that are counted in the memory for connections.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.stream.charged() + self.switched.charged()
+    }
+
     /// Completes short messages without their acknowledgement from now on, if the peer holds
     /// acknowledgements back and the QP allows it.
     pub fn watch_acknowledgements(&mut self, tcp: &Connection) {

@@ -59,6 +59,12 @@ impl Switched {
         self.first.len()
     }
 
+    /// Returns the number of bytes that are counted in the memory for connections.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
     /// Records that the peer has closed its direction. Returns whether the stream may know.
     pub const fn finish(&mut self) -> bool {
         self.finished = !self.first.is_empty();

@@ -91,8 +91,17 @@ fn counted(guest: &Guest) -> usize {
     CONNECTION_MEMORY - guest.adapter.connection_memory().free()
 }
 
-/// Returns how many bytes the connection of a QP keeps, and whether it has no work request.
-fn kept(end: &Endpoint) -> (usize, bool) {
+/// The memory of the connection of a QP.
+struct Taken {
+    /// Bytes that it keeps without work.
+    kept: usize,
+    /// Bytes that are counted for it.
+    charged: usize,
+    /// True if it has no work request.
+    is_idle: bool,
+}
+
+fn taken(end: &Endpoint) -> Taken {
     let qp = end.guest.adapter.qp(end.qpn).expect("it exists");
     let mut requester = qp.requester.lock();
     let is_idle = requester.path.outstanding().is_none_or(|requests| requests.is_empty());
@@ -100,7 +109,7 @@ fn kept(end: &Endpoint) -> (usize, bool) {
         Path::Tcp(tcp) => tcp.kept(),
         _ => 0,
     };
-    (kept, is_idle)
+    Taken { kept, charged: requester.path.charged(), is_idle }
 }
 
 /// Sets the iSCSI mode of a QP.
@@ -244,16 +253,19 @@ impl Line {
     }
 }
 
-/// Checks what is counted against what all connections of B keep.
+/// Checks what is counted against what all connections of B have taken, and that against what they
+/// keep.
 fn check(cable: &Cable, lines: &[Line], what: &str) -> Result<(), TestCaseError> {
-    let ends = lines.iter().flat_map(|line| [kept(&line.first), kept(&line.next)]);
-    let (sum, is_idle) =
-        ends.fold((0, true), |(sum, is_idle), (kept, idle)| (sum + kept, is_idle && idle));
-    let counted = counted(&cable.gb);
-    prop_assert!(sum <= counted, "{what}: {sum} bytes are kept, and {counted} counted");
-    if is_idle && what == "later" {
-        prop_assert_eq!(counted, sum, "{}", what);
+    let mut sum = 0;
+    for end in lines.iter().flat_map(|line| [&line.first, &line.next]) {
+        let Taken { kept, charged, is_idle } = taken(end);
+        prop_assert!(kept <= charged, "{what}: {kept} bytes are kept, and {charged} counted");
+        if is_idle && what == "later" {
+            prop_assert_eq!(kept, charged, "{}: bytes of an idle connection", what);
+        }
+        sum += charged;
     }
+    prop_assert_eq!(counted(&cable.gb), sum, "{}: what all connections have taken", what);
     Ok(())
 }
 

@@ -147,6 +147,12 @@ impl Receives {
         self.early.len()
     }
 
+    /// Returns the number of bytes that are counted in the memory for connections.
+    #[must_use]
+    pub const fn charged(&self) -> usize {
+        self.share.used()
+    }
+
     /// Returns whether receives complete only when they are full, so that the place of each byte of
     /// the stream is known before the bytes in front of it have arrived.
     #[must_use]
