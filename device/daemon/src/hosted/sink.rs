@@ -4,6 +4,7 @@ use std::num::NonZeroI32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vrnic_abi::admin::Counter;
 use vrnic_adapter::ethernet::{Frame, Offered};
 use vrnic_packet::{MacAddr, VlanMac};
 
@@ -23,6 +24,11 @@ impl FrameSink for Arc<HostedAdapter> {
 
     fn claims(&self, mac: MacAddr) -> bool {
         self.failure.contain(|| self.adapter.claims(mac)).unwrap_or(false)
+    }
+
+    fn messages(&self) -> u64 {
+        let counters = self.adapter.stats();
+        counters.get(Counter::TxPkts).wrapping_add(counters.get(Counter::RxPkts))
     }
 
     fn vmm(&self) -> Option<Vmm> {

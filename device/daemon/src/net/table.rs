@@ -84,6 +84,9 @@ struct Station {
     heard: Instant,
     /// The port from which a guest has taken the address, because it was silent there.
     taken_from: Option<PortId>,
+    /// The number of messages that the adapter of the port had moved when another guest has last
+    /// wanted the address, and the time at which it was seen first.
+    messages: Option<(u64, Instant)>,
     /// The address's place in the order of the port's addresses, and the time at which the port has
     /// taken it.
     place: u64,
@@ -94,11 +97,32 @@ impl Station {
     /// Returns whether a frame with its address may come from another port than before. A guest
     /// can so only get an address that was silent for [`SILENCE`], and loses it when its owner is
     /// heard again. What comes from an uplink is believed at once, because networks change, and so
-    /// a guest cannot keep the address of a station that it has claimed first.
-    fn may_move(&self, to: Origin, now: Instant) -> bool {
+    /// a guest cannot keep the address of a station that it has claimed first. `messages` is as for
+    /// [`MacTable::hear`].
+    fn may_move(
+        &mut self,
+        to: Origin,
+        now: Instant,
+        messages: impl FnOnce(PortId) -> Option<u64>,
+    ) -> bool {
         to.uplink
             || self.taken_from == Some(to.port)
             || now.saturating_duration_since(self.heard) >= SILENCE
+                && messages(self.port).is_none_or(|count| self.is_idle(count, now))
+    }
+
+    /// Returns whether the adapter of the port, which has moved this number of messages so far, has
+    /// moved none for [`SILENCE`]. The first guest that wants the address begins the time.
+    fn is_idle(&mut self, count: u64, now: Instant) -> bool {
+        match self.messages {
+            Some((before, since)) if before == count => {
+                now.saturating_duration_since(since) >= SILENCE
+            }
+            _ => {
+                self.messages = Some((count, now));
+                false
+            }
+        }
     }
 }
 
@@ -210,8 +234,16 @@ impl MacTable {
         self.lent = lent;
     }
 
-    /// Records that a station has sent a frame.
-    pub fn learn(&mut self, at: VlanMac, from: Origin, now: Instant) -> Verdict {
+    /// Records that a station has sent a frame. `messages` returns the number of messages that the
+    /// adapter of a port has moved, if it has named the address. These do not pass the switch if
+    /// they are copied.
+    pub fn hear(
+        &mut self,
+        at: VlanMac,
+        from: Origin,
+        now: Instant,
+        messages: impl FnOnce(PortId) -> Option<u64>,
+    ) -> Verdict {
         if at.mac.is_group() || at.mac.is_zero() {
             return Verdict::Forged;
         }
@@ -232,8 +264,10 @@ impl MacTable {
                     self.put_last(at, now);
                 }
             }
-            Some(station) if !station.may_move(from, now) => return Verdict::Forged,
             Some(station) => {
+                if !station.may_move(from, now, messages) {
+                    return Verdict::Forged;
+                }
                 let first = station.taken_from.unwrap_or(station.port);
                 let taken_from = Some(first).filter(|first| !from.uplink && *first != from.port);
                 self.forget(at);
@@ -266,7 +300,9 @@ impl MacTable {
             }
         }
         let place = self.shares.push(from.port, at);
-        let station = Station { port: from.port, heard: now, taken_from, place, placed: now };
+        let messages = None;
+        let station =
+            Station { port: from.port, heard: now, taken_from, messages, place, placed: now };
         self.learnt.insert(at, station);
         self.places.0.write().learnt.insert(at, from.port);
     }

@@ -3,6 +3,7 @@
 //! Shows: network
 
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
 
 use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::sq::Opcode;
@@ -82,6 +83,46 @@ fn an_address_belongs_to_the_guest_from_which_it_is_heard() {
     let mut netdev = guests[1].cable.lock().take().expect("a network card");
     send(&mut netdev, &frame(BROADCAST, M[0], 60));
     wait::until("the second guest's turn", || (owners() == [false, true]).then_some(()));
+    daemon.check();
+}
+
+/// Messages that are copied bring no frames to the switch.
+///
+/// Shows: network: a station that only uses RDMA keeps its address
+#[test]
+fn a_guest_that_moves_messages_keeps_an_address_that_it_has_named() {
+    /// Longer than the time after which a guest can take an address.
+    const SILENCE: Duration = Duration::from_millis(2200);
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(3, &[("--monitor", "@m")]);
+    let guests = [0, 1].map(|number| daemon.ready_guest(number));
+    guests.iter().for_each(|guest| name(guest, M[0]));
+    let [mut owner, mut other] =
+        guests.each_ref().map(|guest| guest.cable.lock().take().expect("a network card"));
+    let mut peer = daemon.plug(2);
+    daemon.wait_for_log("link up port=\"f2\"");
+    let claim = frame(BROADCAST, M[0], 60);
+    send(&mut owner, &claim);
+    assert_eq!(receive(&mut peer), claim);
+    let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+    a.connect(mac(1), b.qpn, |attr| attr.av.sgid_index = SECOND.into());
+    b.connect(M[0], a.qpn, |_| {});
+    let start = Instant::now();
+    while start.elapsed() < SILENCE {
+        write_and_read(&mut a, &b, Span { len: 100, from: 0, to: 7 });
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The first try shows that there were messages, and the second one that there were more.
+    for dropped in 1..=2 {
+        send(&mut other, &claim);
+        wait_for_drops(&folder.path("m"), "f1", "forged", dropped);
+        write_and_read(&mut a, &b, Span { len: 100, from: 0, to: 7 });
+    }
+    for _ in 0..3 {
+        send(&mut other, &claim);
+        std::thread::sleep(SILENCE);
+    }
+    assert_eq!(receive(&mut peer), claim, "nothing uses the address any more");
     daemon.check();
 }
 

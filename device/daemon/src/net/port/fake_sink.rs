@@ -57,6 +57,10 @@ impl FrameSink for FakeSink {
         self.claimed == Some(mac)
     }
 
+    fn messages(&self) -> u64 {
+        0
+    }
+
     fn vmm(&self) -> Option<Vmm> {
         NonZeroI32::new(self.vmm.load(Ordering::Relaxed)).map(Vmm)
     }

@@ -28,6 +28,9 @@ pub trait FrameSink: Send {
     /// belongs to another one.
     fn claims(&self, mac: MacAddr) -> bool;
 
+    /// Returns a number that changes with each message that the adapter sends or receives.
+    fn messages(&self) -> u64;
+
     /// Returns the process that runs the adapter's guest, if a VMM is connected.
     fn vmm(&self) -> Option<Vmm>;
 

@@ -49,6 +49,14 @@ impl Port {
         self.setup.sink.as_ref().is_some_and(|sink| sink.claims(mac))
     }
 
+    /// Returns the number of messages that the adapter behind the port has moved, with whatever
+    /// address, if its driver has named this one.
+    #[must_use]
+    pub fn messages_from(&self, mac: MacAddr) -> Option<u64> {
+        let sink = self.setup.sink.as_ref().filter(|sink| sink.claims(mac))?;
+        Some(sink.messages())
+    }
+
     /// Returns whether one guest is behind both ports, and may use the addresses of `owner` on this
     /// one. It gets an address back by a frame of its own network card, so it must have one.
     #[must_use]

@@ -91,8 +91,9 @@ impl Switch {
         let origin = Origin { port: from.port, uplink: port.is_uplink(), adapter: !by_line };
         // The same limits hold for frames of a program by its adapter and by its network card.
         let by_guest = by_line || frame.is_composed();
+        let messages = |port| self.ports.get(&port)?.messages_from(frame.source());
         let may_send = port.may_send(frame.source(), by_guest)
-            && self.table.learn(frame.sender(), origin, now) == Verdict::Accept;
+            && self.table.hear(frame.sender(), origin, now, messages) == Verdict::Accept;
         let is_lent = !may_send && self.may_borrow(frame.source(), port);
         let has = is_lent && self.table.is_at(frame.sender(), from.port);
         if !may_send && !(is_lent && (by_line || has)) {

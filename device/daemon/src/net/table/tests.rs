@@ -20,6 +20,40 @@ const fn uplink(port: PortId) -> Origin {
     Origin { port, uplink: true, adapter: false }
 }
 
+impl MacTable {
+    /// Records a frame of a station whose adapter, if there is one, has not named the address.
+    fn learn(&mut self, at: VlanMac, from: Origin, now: Instant) -> Verdict {
+        self.hear(at, from, now, |_| None)
+    }
+}
+
+/// An adapter whose messages are copied sends no frames.
+///
+/// Shows: network: an address that only RDMA uses
+#[test]
+fn an_address_that_an_adapter_uses_does_not_move() {
+    let mut table = MacTable::default();
+    let start = Instant::now();
+    table.learn(untagged(A), guest(0), start);
+    let mut want = |steps: u32, messages: Option<u64>| {
+        table.hear(untagged(A), guest(1), start + steps * SILENCE, |port| {
+            assert_eq!(port, 0, "the port of the address");
+            messages
+        })
+    };
+    // The other guest may try seldom, or often.
+    for (steps, messages) in [(1, 5), (2, 6), (100, 7), (200, 8)] {
+        assert_eq!(want(steps, Some(messages)), Verdict::Forged, "after {messages} messages");
+        assert_eq!(want(steps, Some(messages)), Verdict::Forged, "at the same time");
+    }
+    // No message has moved since the last time.
+    assert_eq!(want(201, Some(8)), Verdict::Accept);
+    // The adapter has not named the address.
+    let mut table = MacTable::default();
+    table.learn(untagged(A), guest(0), start);
+    assert_eq!(table.learn(untagged(A), guest(1), start + SILENCE), Verdict::Accept);
+}
+
 #[test]
 fn addresses_are_learnt_moved_and_forgotten() {
     let mut table = MacTable::default();
