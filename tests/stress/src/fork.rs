@@ -11,11 +11,16 @@ use crate::child::{Child, Shared};
 use crate::loopback::{LEN, Own};
 use vrnic_verbs::context::Context;
 use vrnic_verbs::device_memory::DeviceMemory;
+use vrnic_verbs::memory::Mr;
+use vrnic_verbs::memory::buffer::Buffer;
+use vrnic_verbs::model::access;
 
 /// Number of messages of each part.
 const MESSAGES: u64 = 50;
 /// Number of allocations of each thread.
 const ROUNDS: u32 = 500;
+/// Bytes of a page.
+const PAGE: usize = 4096;
 /// Time limit for a step of the child.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Stream of the bytes that the memory contains when the process forks.
@@ -56,6 +61,8 @@ pub(crate) fn run() -> Result<()> {
     );
     memory_is_the_parents().context("memory of a region after fork")?;
     println!("ok a child has a copy, the device stays with the parent");
+    memory_beside_is_the_childs().context("memory next to a region after fork")?;
+    println!("ok a child has the memory next to a region, and the region stays the parent's");
     end_of_a_child().context("a child that ends")?;
     println!("ok the end of a child leaves the parent's objects");
     objects_of_a_child().context("objects of a child")?;
@@ -96,6 +103,36 @@ fn memory_is_the_parents() -> Result<()> {
     }
     steps.reach(2);
     ensure!(child.wait()?.exit_status() == Some(0), "the child saw something else");
+    Ok(own.destroy()?)
+}
+
+/// The region begins and ends within a page. A child has the whole pages, and writes to them, also
+/// if the program has asked libibverbs to care for forks.
+fn memory_beside_is_the_childs() -> Result<()> {
+    vrnic_verbs::context::prepare_for_forks()?;
+    let context = Context::open(None)?;
+    let info = context.info()?;
+    let own = Own::new(&context, &info)?;
+    let memory = Buffer::new(3 * PAGE, 0)?;
+    memory.fill(0, 3 * PAGE, BEFORE, 0)?;
+    // From the middle of the first page to the middle of the third one.
+    let half = PAGE / 2;
+    let at = memory.addr() + half as u64;
+    let mr = Mr::new(&own.pd, at, 2 * PAGE as u64, access::ALL)?;
+    let child = Child::fork(|| {
+        let is = |seed| memory.compare(0, 3 * PAGE, seed, 0).map(|wrong| wrong.is_none());
+        let before = is(BEFORE)?;
+        memory.fill(0, 3 * PAGE, CHILDS, 0)?;
+        if before && is(CHILDS)? { Ok(()) } else { Err(io::Error::other("not its own memory")) }
+    })?;
+    ensure!(child.wait()?.exit_status() == Some(0), "the child has not the memory");
+    // The device writes to the parent's pages, of which the child had copies.
+    own.write_to(9, 2 * PAGE, (at, mr.keys().1))?;
+    let wrong = memory.compare(half, 2 * PAGE, 9, 0)?;
+    ensure!(wrong.is_none(), "the parent's region: {wrong:?}");
+    let wrong = memory.compare(0, half, BEFORE, 0)?;
+    ensure!(wrong.is_none(), "the parent's memory before the region: {wrong:?}");
+    mr.destroy().map_err(|(_, error)| error)?;
     Ok(own.destroy()?)
 }
 

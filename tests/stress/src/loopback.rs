@@ -79,14 +79,21 @@ impl Own {
     /// Writes bytes of stream `seed` from the first half of the region to the second half. Checks
     /// that they have arrived.
     pub(crate) fn write(&self, seed: u64) -> io::Result<()> {
-        self.buffer.fill(0, LEN, seed, 0)?;
-        let (lkey, rkey) = self.mr.keys();
+        self.write_to(seed, LEN, (self.buffer.addr() + LEN as u64, self.mr.keys().1))?;
+        self.expect(LEN, seed)
+    }
+
+    /// Writes `len` bytes of stream `seed` from the first half of the region to an address of a
+    /// key.
+    pub(crate) fn write_to(&self, seed: u64, len: usize, to: (u64, u32)) -> io::Result<()> {
+        self.buffer.fill(0, len, seed, 0)?;
+        let ((raddr, rkey), (lkey, _)) = (to, self.mr.keys());
         let write = SendWr {
             wr_id: seed,
             op: Op::Write,
             flags: flags::SIGNALED,
-            sges: vec![Sge { addr: self.buffer.addr(), length: LEN as u32, lkey }],
-            raddr: self.buffer.addr() + LEN as u64,
+            sges: vec![Sge { addr: self.buffer.addr(), length: len as u32, lkey }],
+            raddr,
             rkey,
             ..SendWr::default()
         };
@@ -94,13 +101,12 @@ impl Own {
         let end = Instant::now() + TIMEOUT;
         loop {
             match self.cq.poll(1)?.first() {
-                Some(wc) if wc.status == 0 && wc.wr_id == seed => break,
+                Some(wc) if wc.status == 0 && wc.wr_id == seed => return Ok(()),
                 Some(wc) => return Err(io::Error::other(format!("{wc:?}"))),
                 None if Instant::now() > end => return Err(io::ErrorKind::TimedOut.into()),
                 None => std::thread::yield_now(),
             }
         }
-        self.expect(LEN, seed)
     }
 
     /// Checks that the bytes of stream `seed` are at `offset`.

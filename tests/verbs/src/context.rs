@@ -190,6 +190,12 @@ impl Context {
     }
 }
 
+/// Asks libibverbs to care for forks from now on (`ibv_fork_init`).
+pub fn prepare_for_forks() -> io::Result<()> {
+    // SAFETY: no preconditions.
+    check(unsafe { ffi::ibv_fork_init() })
+}
+
 /// Returns whether a program that forks must prevent its children from inheriting its regions
 /// (`ibv_is_fork_initialized`): kernels before 5.12 did not give a child copies of pinned pages.
 pub fn fork_needs_care() -> bool {

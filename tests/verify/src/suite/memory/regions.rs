@@ -21,6 +21,7 @@ pub(in crate::suite) fn cases() -> Vec<Case> {
         Case::new("regions/rereg_translation", rereg_translation),
         Case::new("regions/rereg_pd", rereg_pd),
         Case::new("regions/refused_rereg_changes_nothing", refused_rereg),
+        Case::new("regions/no_bytes", no_bytes),
     ]
 }
 
@@ -202,4 +203,20 @@ fn refused_rereg(env: &Env) -> Result<()> {
     let wc = a.sent(1)?[0];
     ensure!(wc.status == Status::Success as u32, "after a refused rereg_mr: {wc:?}");
     far.check(5)
+}
+
+/// A region has a byte at least, also if its address is good.
+fn no_bytes(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    for side in [&a, &b] {
+        let region = side.region(100, 0)?;
+        for addr in [region.addr, region.addr + 50] {
+            let refused = side.end.agent.reg_mr(side.pd, addr, 0, access::ALL);
+            expect_errno("reg_mr of no bytes", refused.map(|mr| mr.mr), Errno::INVAL)?;
+        }
+    }
+    let (source, target) = (a.region(64, 0)?, b.region(64, 0)?);
+    source.fill(5)?;
+    a.send(&b, &[source.sge()], &[target.sge()])?;
+    target.check(5)
 }

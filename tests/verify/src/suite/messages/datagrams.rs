@@ -26,6 +26,7 @@ const OWN_KEY: u32 = 1 << 31;
 pub(in crate::suite) fn cases() -> Vec<Case> {
     vec![
         Case::new("datagrams/sizes_and_header", sizes),
+        Case::new("datagrams/no_bytes", no_bytes),
         Case::new("datagrams/header_is_ipv4", ipv4_header),
         Case::new("datagrams/immediate_and_inline", immediate),
         Case::new("datagrams/to_oneself", to_oneself),
@@ -110,6 +111,23 @@ fn sizes(env: &Env) -> Result<()> {
         for (n, len) in [0, 1, 7, 39, 40, 41, 255, 256, 1000, 1024].into_iter().enumerate() {
             transfer(from, to, way, len, 50 + n as u64)?;
         }
+    }
+    Ok(())
+}
+
+/// A request may have no segments, segments without bytes, or inline data without bytes.
+fn no_bytes(env: &Env) -> Result<()> {
+    let (a, b) = (ready(&env.a)?, ready(&env.b)?);
+    let way = towards(&a, &b)?;
+    let (source, target) = (a.region(8, 0)?, b.region(HEADER, 0)?);
+    let empty = datagram(1, &source, 0, way);
+    let none = SendWr { sges: Vec::new(), ..empty.clone() };
+    let inline = |wr: &SendWr| SendWr { flags: wr.flags | flags::INLINE, ..wr.clone() };
+    for wr in [inline(&none), inline(&empty), none, empty] {
+        b.post_recv(3, &[target.sge()])?;
+        a.run(wr.clone(), Status::Success)?;
+        let wc = b.expect_received(3, Status::Success)?;
+        ensure!(u64::from(wc.byte_len) == HEADER && wc.src_qpn == a.qpn, "{wr:?} came as {wc:?}");
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ pub(in crate::suite) fn cases() -> Vec<Case> {
         Case::new("srq/limit_event", limit_event),
         Case::new("srq/last_wqe_event", last_wqe),
         Case::new("srq/one_last_wqe_event_for_each_end", each_end),
+        Case::new("srq/an_end_before_the_beginning", ends_in_init),
         Case::new("srq/destroyed_qps_give_receives_back", destroyed),
         Case::new("srq/a_queue_changes_its_size", resized),
         Case::new("srq/sizes_and_users", sizes),
@@ -213,6 +214,27 @@ fn each_end(env: &Env) -> Result<()> {
     }
     // The message that was too long took the first receive.
     shared.send(ends.len(), 1)
+}
+
+/// A queue pair that fails in INIT has taken no receive: it raises one event of the last receive at
+/// most, and takes none from the others.
+fn ends_in_init(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 1)?;
+    shared.post(0..1)?;
+    let pd = shared.links[0].b.pd;
+    let options = Options { srq: Some(shared.srq.srq), ..Options::default() };
+    let ends = Side::within(&env.b, pd, &options)?;
+    ends.to_init()?;
+    ends.to(State::Err)?;
+    let mut events = Vec::new();
+    while let Some(event) = env.b.agent.wait_async(QUIET_MS)? {
+        events.push(event);
+    }
+    let last =
+        |event: &AsyncEvent| event.kind == event::QP_LAST_WQE_REACHED && event.qp == Some(ends.qp);
+    ensure!(events.len() <= 1 && events.iter().all(last), "the end in INIT raised {events:?}");
+    ends.expect_quiet(QUIET_MS)?;
+    shared.send(0, 0)
 }
 
 /// If completions were not polled and their QP is destroyed, their entries are freed.
