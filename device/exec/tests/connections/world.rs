@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use rustix::io::Errno;
 use vrnic_exec::adapter::driver::Driver;
-use vrnic_exec::adapter::host::ProcessHost;
+use vrnic_exec::adapter::host::{ProcessHost, system_clock};
 use vrnic_exec::memory::spaces::{Placement, Spaces};
 use vrnic_exec::rdma_cm::ports::Ports;
 use vrnic_exec::rdma_cm::request::Outcome;
@@ -88,9 +87,12 @@ impl World {
         let mut drivers = Vec::new();
         let mut all = Vec::new();
         for last in 1..=2 {
-            let host = ProcessHost::new(&spaces, &Arc::default(), Instant::now()).expect("memory");
+            let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
             let mac = [2, 0, 0, 0, 0, last];
-            drivers.push(Driver::new("vrnic", MacAddr(mac), host, &fabric).expect("an adapter"));
+            drivers.push(
+                Driver::new("vrnic", MacAddr(mac), host, Driver::most(), &fabric)
+                    .expect("an adapter"),
+            );
             all.push(vec![link_local_gid(mac), ipv4_gid([127, 0, 0, last].into())]);
         }
         let (drivers, neighbors): (Arc<[_]>, _) = (drivers.into(), Arc::new(Neighbors::new()));
