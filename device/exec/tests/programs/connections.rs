@@ -11,13 +11,29 @@ const PAIRS: &[(&str, &str, &str)] = &[
     ("rping to any address", "rping -s -C 5", "rping -c -a 127.0.0.1 -C 5"),
     ("rping by IPv6", "rping -s -a ::1 -C 5", "rping -c -a ::1 -C 5"),
     ("rping with own QPs", "rping -s -q -a 127.0.0.1 -C 5", "rping -c -q -a 127.0.0.1 -C 5"),
-    ("ucmatose", "ucmatose -c 20 -C 10", "ucmatose -c 20 -C 10 -s 127.0.0.1"),
-    ("ucmatose that moves", "ucmatose -m -c 5", "ucmatose -m -c 5 -s 127.0.0.1"),
-    ("udaddy", "udaddy -c 5 -C 10", "udaddy -c 5 -C 10 -s 127.0.0.1"),
     ("rstream", "rstream -S 4096 -C 10 -I 100", "rstream -S 4096 -C 10 -I 100 -s 127.0.0.1"),
     ("ib_write_bw -R", "ib_write_bw -R -n 20", "ib_write_bw -R -n 20 127.0.0.1"),
     ("ib_send_lat -R", "ib_send_lat -R -n 20", "ib_send_lat -R -n 20 127.0.0.1"),
 ];
+
+/// Programs that make several connections at once: a name, the server and the client.
+const GROUPS: &[(&str, &str, &str)] = &[
+    ("ucmatose", "ucmatose -c 20 -C 10", "ucmatose -c 20 -C 10 -s 127.0.0.1"),
+    ("ucmatose that moves", "ucmatose -m -c 5", "ucmatose -m -c 5 -s 127.0.0.1"),
+    ("udaddy", "udaddy -c 5 -C 10", "udaddy -c 5 -C 10 -s 127.0.0.1"),
+];
+
+/// Returns a script that runs a server, and a client after some time. If the server began to listen
+/// between two requests of the client, it waits for as many as were refused, so both start again,
+/// with more time between them.
+fn together(server: &str, client: &str) -> String {
+    format!(
+        "for pause in 0.2 1 5 20; do {server} & server=$!; sleep $pause; {client} >client.txt 2>&1 \
+         && {{ wait $server; exit; }}; kill $server; wait $server; cat client.txt; \
+         grep -q 'REJECTED, error: 8\\|UNREACHABLE, error: 1$' client.txt || exit 1; \
+         done; exit 1"
+    )
+}
 
 /// Returns a script that runs a server, and a client again and again until the server listens.
 fn until(server: &str, client: &str) -> String {
@@ -36,7 +52,15 @@ pub(crate) fn trials(is_demanded: bool) -> Vec<Trial> {
         let run = move || shell(1, &until(server, client))?.ended(0).map(drop);
         (name, Box::new(run) as Trying)
     };
-    let mut all: Vec<_> = PAIRS.iter().map(pair).collect();
+    let group = |&(name, server, client): &'static (&str, &str, &str)| {
+        let run = move || {
+            let folder = tempfile::tempdir()?;
+            let script = together(server, client);
+            shell(1, &format!("cd {}; {script}", folder.path().display()))?.ended(0).map(drop)
+        };
+        (name, Box::new(run) as Trying)
+    };
+    let mut all: Vec<_> = PAIRS.iter().map(pair).chain(GROUPS.iter().map(group)).collect();
     all.push(("rping between two adapters", Box::new(two)));
     all.push(("mckey", Box::new(mckey)));
     all.push(("cmtime", Box::new(cmtime)));
