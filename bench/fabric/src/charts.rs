@@ -49,7 +49,7 @@ fn curves_over_time(title: &str, curves: &[Vec<(f64, f64)>], names: &[String]) -
     {
         let places: Vec<_> = curve.iter().map(|(at, of)| (x.place(*at), y.place(*of))).collect();
         svg.curve(&places, colour);
-        svg.legend(nth, name, colour);
+        svg.legend_among(nth, names.len(), name, colour);
     }
     svg.end()
 }

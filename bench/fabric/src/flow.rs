@@ -15,7 +15,7 @@ use vrnic_roce::wire::opcode::Transport;
 use vrnic_roce::wire::syndrome::RnrTimer;
 use vrnic_roce::wire::{Body, Frame, Head, Layout, Mtu, Packet, Path, Qpn, Rkey};
 
-use crate::host::Load;
+use crate::load::Load;
 use crate::scenario::Scenario;
 
 /// The bytes of a message.

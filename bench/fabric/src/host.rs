@@ -2,25 +2,12 @@
 
 use std::collections::VecDeque;
 
-use vrnic_lanes::{Class, Config, Frame, Lanes, Mapping, Next, PauseFrame, ecn};
+use vrnic_lanes::{Class, Config, Frame as _, Lanes, Mapping, Next, PauseFrame};
 use vrnic_packet::{Nanos, Rate};
 use vrnic_roce::wire;
 
 use crate::flow::{Receiving, Sending, mac};
-
-/// A frame in a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Load(pub(crate) Vec<u8>);
-
-impl Frame for Load {
-    fn bytes(&self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
-    }
-
-    fn mark(&mut self) -> bool {
-        ecn::mark(&mut self.0)
-    }
-}
+use crate::load::Load;
 
 /// Number of frames of a class that a host queues. More would only wait.
 const QUEUED: usize = 2;

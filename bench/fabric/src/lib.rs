@@ -10,6 +10,7 @@
 //! | [`network`] | the wires, the switch, the run |
 //! | `host` | a host: its port, its connections |
 //! | `flow` | the two halves of a connection |
+//! | `load` | a frame in a queue |
 //! | [`outcome`] | what is measured |
 //! | [`charts`] | pictures of outcomes |
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@
 pub mod charts;
 mod flow;
 mod host;
+mod load;
 pub mod network;
 pub mod outcome;
 pub mod scenario;

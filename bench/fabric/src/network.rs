@@ -9,7 +9,8 @@ use vrnic_packet::{Ethernet, Nanos, Reader};
 use vrnic_roce::wire::Qpn;
 
 use crate::flow::{Numbers, Receiving, Sending, host_of, mac};
-use crate::host::{Host, Load};
+use crate::host::Host;
+use crate::load::Load;
 use crate::outcome::{Outcome, Sample};
 use crate::scenario::{OTHER, Scenario};
 

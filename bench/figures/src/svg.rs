@@ -33,7 +33,8 @@ enum Scale {
 }
 
 impl Axis {
-    /// Creates a logarithmic axis from a value `low` at the place `from` to a value `high` at the place `to`.
+    /// Creates a logarithmic axis from a value `low` at the place `from` to a value `high` at the
+    /// place `to`.
     #[must_use]
     pub const fn new(low: f64, high: f64, from: f64, to: f64) -> Self {
         Self { scale: Scale::Logarithmic, low, high, from, to }
@@ -173,7 +174,13 @@ impl Svg {
 
     /// Adds a series to the legend.
     pub fn legend(&mut self, index: usize, name: &str, colour: &str) {
-        let x = LEFT + 100.0 * index as f64;
+        self.legend_among(index, 1, name, colour);
+    }
+
+    /// Adds a series to the legend of this number of series.
+    pub fn legend_among(&mut self, index: usize, count: usize, name: &str, colour: &str) {
+        let width = ((RIGHT - LEFT) / count.max(1) as f64).min(100.0);
+        let x = LEFT + width * index as f64;
         self.add(format_args!(
             "<rect x=\"{x}\" y=\"42\" width=\"14\" height=\"14\" fill=\"{colour}\"/>"
         ));

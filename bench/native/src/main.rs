@@ -157,10 +157,12 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     if args.wants(Part::Fabric) {
         fabric::measure(args.pictures.as_deref())?;
-        if args.only.len() == 1 {
-            return Ok(());
-        }
     }
+    if args.only == [Part::Fabric] { Ok(()) } else { measure(&args) }
+}
+
+/// Measures the parts that need a daemon.
+fn measure(args: &Args) -> anyhow::Result<()> {
     let daemon = match &args.daemon {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("vrnicd"),
@@ -168,7 +170,7 @@ fn main() -> anyhow::Result<()> {
     let rig = Rig::start(&daemon, 1, args.pin)?;
     let mut report = Report::default();
     let runs = Runs { repeats: args.repeats, span: Duration::from_millis(args.span) };
-    two_functions(&mut report, &rig, &args, runs)?;
+    two_functions(&mut report, &rig, args, runs)?;
     drop(rig);
     if args.wants(Part::Sweep) {
         sweep::measure(&mut report, &daemon, runs)?;

@@ -25,6 +25,8 @@ use vrnic_packet::{Nanos, Pacer, Rate};
 const ONE: u32 = 1 << 24;
 /// Maximum number of steps of the timer that are made up for at once, after a time without packets.
 const STEPS_MAX: u64 = 1024;
+/// The longest time after which a thread that is awake looks at its queue pairs again.
+pub const PAUSE: Duration = Duration::from_micros(50);
 /// The bounds of all periods.
 const PERIODS: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(1)..=Duration::from_secs(1);
@@ -75,6 +77,16 @@ impl Parameters {
             hyper: Rate::nearest(200_000_000),
             burst: 4 << 10,
         }
+    }
+
+    /// Returns the parameters of the paper for a sender that is run by threads, which may look at
+    /// it only once in [`PAUSE`].
+    #[must_use]
+    pub fn for_threads(line: Rate) -> Self {
+        let paper = Self::of_paper(line);
+        let bytes = u128::from(line.bits_per_second() / 8) * PAUSE.as_nanos() / 1_000_000_000;
+        let burst = u32::try_from(bytes).unwrap_or(u32::MAX).max(paper.burst);
+        Self { burst, ..paper }
     }
 
     /// Checks the parameters as a whole.
@@ -421,6 +433,12 @@ mod tests {
             let wrong = Some(OutOfBounds::FastRecovery(steps));
             assert_eq!(refused(&|it| it.fast_recovery = steps), wrong);
         }
+    }
+
+    #[test]
+    fn threads_may_be_late_by_a_pause() {
+        let burst = |rate| Parameters::for_threads(Rate::nearest(rate)).burst;
+        assert_eq!([1_000_000, LINE].map(burst), [4096, 62_500]);
     }
 
     #[test]

@@ -1,0 +1,17 @@
+//! A frame in a queue.
+
+use vrnic_lanes::{Frame, ecn};
+
+/// A frame in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Load(pub(crate) Vec<u8>);
+
+impl Frame for Load {
+    fn bytes(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    fn mark(&mut self) -> bool {
+        ecn::mark(&mut self.0)
+    }
+}
