@@ -10,7 +10,8 @@ use vrnic_abi::admin::{DeviceFeatures, Transport};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, Type};
 use vrnic_abi::{GuestAddr, Key, Qpn, doorbell, pci, regs};
-use vrnic_packet::{MacAddr, Mtu, VlanMac};
+use vrnic_packet::{MacAddr, Mtu, Rate, VlanMac};
+use vrnic_roce::congestion::Parameters;
 use vrnic_tcp::Budget;
 
 use crate::datapath::transport::ingress;
@@ -193,6 +194,12 @@ impl<H: Host> Adapter<H> {
     /// before it is set. Open connections keep the time that they have.
     pub fn set_keepalive(&self, idle: Option<Duration>) {
         *self.keepalive.write() = idle;
+    }
+
+    /// Sets the rate of the link for which RoCE connections control their rates by DCQCN, which
+    /// they do not do before it is set. Open connections keep their windows or rates.
+    pub fn set_dcqcn(&self, line: Option<Rate>) {
+        *self.core.dcqcn.write() = line.map(Parameters::for_threads);
     }
 
     /// Returns the objects that are needed to read a page table.

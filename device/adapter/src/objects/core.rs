@@ -12,6 +12,7 @@ use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
 use vrnic_faults::Rules;
 use vrnic_packet::MacAddr;
+use vrnic_roce::congestion::Parameters;
 
 use crate::domain::Domain;
 use crate::ethernet::{Classified, Inbox};
@@ -43,6 +44,8 @@ pub struct Core<H: Host> {
     pub(crate) port: Port,
     /// The ceilings of the function.
     pub(crate) pace: Pace,
+    /// The parameters of DCQCN for RoCE connections, if they have rates in place of windows.
+    pub(crate) dcqcn: RwLock<Option<Parameters>>,
     /// The asynchronous event queue, while the adapter is enabled.
     pub(crate) asynchronous: RwLock<Option<Arc<EventQueue>>>,
     /// Events that wait for more completions (interrupt moderation).
@@ -99,6 +102,7 @@ impl<H: Host> Core<H> {
             stats,
             port: Port::default(),
             pace: Pace::default(),
+            dcqcn: RwLock::default(),
             asynchronous: RwLock::default(),
             moderation: Moderation::default(),
             failing: Failing::default(),

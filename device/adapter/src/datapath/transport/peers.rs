@@ -33,6 +33,8 @@ pub struct Fabric<H: Host> {
     joined: AtomicU64,
     /// True if peers of this daemon are also reached by packets.
     packets_only: AtomicBool,
+    /// True if packets between adapters of this daemon also go through the switch.
+    by_switch: AtomicBool,
     /// The watcher of traffic. Workers read this field for each message.
     pub watch: CachePadded<Watch>,
     /// The rules for faults of its adapters.
@@ -138,6 +140,7 @@ impl<H: Host> Default for Fabric<H> {
             domains: Domains::default(),
             joined: AtomicU64::new(0),
             packets_only: AtomicBool::new(false),
+            by_switch: AtomicBool::new(false),
             watch: CachePadded::default(),
             faults: Arc::default(),
         }
@@ -167,6 +170,12 @@ impl<H: Host> Fabric<H> {
         self.packets_only.store(true, Ordering::Relaxed);
     }
 
+    /// Sets whether packets between adapters of this daemon go through the switch, because its
+    /// ports have rates or classes. Otherwise they go directly to the other adapter.
+    pub fn use_switch(&self, by_switch: bool) {
+        self.by_switch.store(by_switch, Ordering::Relaxed);
+    }
+
     /// Returns whether there is a network outside of the daemon.
     #[must_use]
     pub fn has_uplink(&self) -> bool {
@@ -191,6 +200,7 @@ impl<H: Host> Fabric<H> {
     /// station `to` before some are dropped.
     pub(crate) fn room(&self, source: MacAddr, to: VlanMac) -> usize {
         match (self.station(to), self.addresses.uplink()) {
+            (_, Some(uplink)) if self.by_switch.load(Ordering::Relaxed) => uplink.room(source),
             (Some(station), _) => station.core().frame_room(),
             (None, Some(uplink)) => uplink.room(source),
             (None, None) => usize::MAX,
@@ -219,10 +229,11 @@ impl<H: Host> Fabric<H> {
     /// any thread.
     pub fn deliver(&self, source: MacAddr, frames: &mut Vec<Frame>) -> u64 {
         let arrival = Arrival::direct(self.has_uplink(), self.watch.of_all());
+        let by_switch = self.by_switch.load(Ordering::Relaxed);
         // Frames of a turn mostly have the same destination.
         let mut last = None;
         frames.retain_mut(|frame| {
-            if frame.is_for_switch() {
+            if by_switch || frame.is_for_switch() {
                 return true;
             }
             let to = frame.receiver();

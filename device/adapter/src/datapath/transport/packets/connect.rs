@@ -5,6 +5,7 @@ use vrnic_packet::ip::{Addresses, Header as IpHeader};
 use vrnic_packet::{Ethernet, MacAddr};
 use vrnic_roce::Psn;
 use vrnic_roce::admission::Admission;
+use vrnic_roce::congestion::RateControl;
 use vrnic_roce::requester::{self, Limits, Recovery, Requester};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder};
@@ -125,7 +126,10 @@ fn begin<H: Host>(
     if let Some(failed) = &failed {
         attr.sq_psn = failed.engine.psn().get().into();
     }
-    let engine = engine(qp, &attr, way.admission.transport, mtu);
+    let mut engine = engine(qp, &attr, way.admission.transport, mtu);
+    if let Some(parameters) = *network.core().dcqcn.read() {
+        engine.set_rate_control(RateControl::new(parameters).ok());
+    }
     let mut sender = Box::new(Sender::new(engine, way, &qp.sq, memory));
     if let Some(failed) = &mut failed {
         sender.succeed(failed);

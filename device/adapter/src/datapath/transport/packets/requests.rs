@@ -31,6 +31,10 @@ use crate::objects::qp::{Ended, Qp, Responder};
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
+/// The DSCP of notifications of congestion, if an operator has asked for DCQCN. It has class 6 in
+/// the usual configuration of data centres.
+const DSCP_NOTIFICATION: u8 = 48;
+
 /// A received request.
 #[derive(Debug)]
 pub(super) struct Received<'f> {
@@ -157,7 +161,11 @@ impl<H: Host> Half<'_, H> {
         if receiver.notifier.arrived(self.core.host().now(), mark) {
             stats.step(Counter::NpCnpSent);
             let head = Head::congestion(Qpn::new(self.responder.source_qpn.get()));
-            let (path, body) = (&receiver.way.path, &Body::Congestion);
+            let mut path = receiver.way.path;
+            if self.core.dcqcn.read().is_some() {
+                path.network.traffic_class = DSCP_NOTIFICATION << 2;
+            }
+            let (path, body) = (&path, &Body::Congestion);
             let parts = frames::Parts { path, head: &head, body, length: 0 };
             let Ok(()) = frames::add(&mut receiver.outbox, &parts, |_| Ok::<_, Infallible>(()));
         }
