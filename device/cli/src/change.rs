@@ -11,7 +11,7 @@ use vrnic_control_api::per_second::{NoAmount, PerSecond};
 use vrnic_control_api::request::{REQUEST_MAX, Reply, Request};
 use vrnic_control_api::share::{Claim, NoShare, Part, Weight};
 use vrnic_control_api::uplink::Way;
-use vrnic_control_api::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_control_api::{FunctionCeilings, FunctionConfig, LanesConfig, PortConfig, UplinkConfig};
 
 use crate::show::table;
 
@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Function {
     /// Add a function:
     /// name=NAME,mac=MAC,socket=PATH,net=PATH,personality=PERSONALITY,source=SOURCE,addresses=MACS,
-    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,interrupts=INTERRUPTS,weight=WEIGHT,floor=FLOOR,
-    /// guest-faults=yes,resources=RESOURCES, as for vrnicd --function
+    /// storm=N,vlan=VLAN,rate=RATE,ops=OPS,interrupts=INTERRUPTS,dcqcn=RATE,weight=WEIGHT,
+    /// floor=FLOOR,guest-faults=yes,resources=RESOURCES, as for vrnicd --function
     Add {
         /// Settings of the function
         settings: FunctionConfig,
@@ -119,6 +119,35 @@ pub(crate) enum Uplink {
     List,
 }
 
+/// The changes of lanes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Lanes {
+    /// Give a function, a port or an uplink lanes, in place of those that it has: port=NAME and
+    /// rate=RATE, strict=CLASSES, shares=SHARES, limits=LIMITS, ecn=MARKS, pfc=PAUSES, dscp=DSCPS
+    /// and trust=FIELD, as for vrnicd --lanes
+    Set {
+        /// Settings of the lanes
+        settings: LanesConfig,
+    },
+    /// Remove the lanes of a function, a port or an uplink
+    Clear {
+        /// Name of the function, the port or the uplink
+        name: String,
+    },
+    /// List the settings of all lanes
+    List,
+}
+
+impl From<Lanes> for Request {
+    fn from(change: Lanes) -> Self {
+        match change {
+            Lanes::Set { settings } => Self::SetLanes(settings),
+            Lanes::Clear { name } => Self::ClearLanes(name),
+            Lanes::List => Self::ListLanes,
+        }
+    }
+}
+
 impl From<Function> for Request {
     fn from(change: Function) -> Self {
         match change {
@@ -183,7 +212,7 @@ fn word(flag: bool) -> String {
 }
 
 /// Returns the settings of a function as a row of a table.
-fn row(function: FunctionConfig) -> [String; 15] {
+fn row(function: FunctionConfig) -> [String; 16] {
     let FunctionConfig {
         name,
         mac,
@@ -197,6 +226,7 @@ fn row(function: FunctionConfig) -> [String; 15] {
         rate,
         ops,
         interrupts,
+        dcqcn,
         weight,
         floor,
         guest_faults,
@@ -219,6 +249,7 @@ fn row(function: FunctionConfig) -> [String; 15] {
         ceiling(rate),
         ceiling(ops),
         ceiling(interrupts),
+        ceiling(dcqcn),
         u16::from(weight).to_string(),
         or_dash(floor.map(|floor| floor.to_string()).unwrap_or_default()),
         if guest_faults { "yes" } else { "no" }.to_owned(),
@@ -247,6 +278,7 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
             }
             println!("{table}");
         }
+        Reply::Lanes(lanes) => lanes.iter().for_each(|lanes| println!("{lanes}")),
         Reply::Uplinks(uplinks) => {
             let mut table = table(&["uplink", "leads to", "transit", "follow"]);
             for UplinkConfig { name, way, transit, follow } in uplinks {

@@ -104,6 +104,9 @@ enum Command {
     /// Add, remove or list uplinks
     #[command(subcommand)]
     Uplink(change::Uplink),
+    /// Set, remove or list lanes: classes of service, rates, marks and flow control of a port
+    #[command(subcommand)]
+    Lanes(change::Lanes),
     /// Add, list or clear rules for fault injection
     #[command(subcommand)]
     Fault(fault::Fault),
@@ -156,6 +159,7 @@ fn run(args: Args, daemon: fn() -> clap::Command) -> anyhow::Result<()> {
         Command::Function(change) => change::run(&args.control, change.into()),
         Command::Port(change) => change::run(&args.control, change.into()),
         Command::Uplink(change) => change::run(&args.control, change.into()),
+        Command::Lanes(change) => change::run(&args.control, change.into()),
         Command::Pcap(command) => pcap::run(&args.control, &command),
         Command::Fault(command) => fault::run(&args.control, command),
         Command::Trace(command) => trace::run(&args.control, &command),

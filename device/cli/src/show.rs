@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Counters,
     /// Ports of the Ethernet switch: network cards and uplinks
     Port,
+    /// Lanes of ports: what each class of service has sent, dropped and marked
+    Lane,
 }
 
 /// Shows objects of one function or of all.
@@ -45,6 +47,9 @@ pub(crate) fn show(
 ) -> anyhow::Result<()> {
     if matches!(kind, Kind::Port) {
         return ports(&client.ports()?, json);
+    }
+    if matches!(kind, Kind::Lane) {
+        return lanes(&client.ports()?, json);
     }
     let mut functions = client.functions()?;
     if let Some(name) = only {
@@ -69,7 +74,7 @@ pub(crate) fn show(
         Kind::Eq => objects(client, &functions, "eqs", json, &Columns::of(&EqRecord::default())),
         Kind::Srq => objects(client, &functions, "srqs", json, &Columns::of(&SrqRecord::default())),
         Kind::Mr => objects(client, &functions, "keys", json, &Columns::of(&key)),
-        Kind::Port => Ok(()),
+        Kind::Port | Kind::Lane => Ok(()),
     }
 }
 
@@ -147,6 +152,47 @@ fn ports(ports: &[PortView], json: bool) -> anyhow::Result<()> {
         ]);
     }
     finish(json, &serde_json::to_value(ports)?, &table)
+}
+
+/// Shows a row for each class of each port.
+fn lanes(ports: &[PortView], json: bool) -> anyhow::Result<()> {
+    let head = [
+        "port",
+        "class",
+        "frames",
+        "bytes",
+        "depth",
+        "deepest",
+        "dropped",
+        "marked",
+        "paused µs",
+        "pfc sent",
+        "pfc received",
+        "storms",
+    ];
+    let mut table = table(&head);
+    let mut values = Vec::new();
+    for port in ports.iter().filter(|port| !port.lanes.is_empty()) {
+        values.push(json!({ "port": port.name, "lanes": port.lanes }));
+        for lane in &port.lanes {
+            let numbers = [
+                lane.class.into(),
+                lane.frames,
+                lane.bytes,
+                lane.depth,
+                lane.deepest,
+                lane.drops,
+                lane.marks,
+                lane.paused_us,
+                lane.pfc_sent,
+                lane.pfc_received,
+                lane.storms,
+            ];
+            let numbers = numbers.iter().map(u64::to_string).collect();
+            table.add_row([vec![port.name.clone()], numbers].concat());
+        }
+    }
+    finish(json, &Value::Array(values), &table)
 }
 
 /// Shows a row for each function.

@@ -1,6 +1,7 @@
 //! Errors in the settings of an object.
 
 use thiserror::Error;
+use vrnic_lanes::Conflict;
 use vrnic_packet::mac::ParseMacError;
 
 use crate::assignment::BadAmount;
@@ -57,6 +58,9 @@ pub enum SettingError {
     /// An uplink with none or several of the settings that determine where it leads.
     #[error("an uplink needs exactly one of the settings {0}")]
     Way(&'static str),
+    /// Lanes whose settings contradict each other.
+    #[error("the lanes of port {0}: {1}")]
+    Lanes(String, Conflict),
     /// A text that is not a MAC address.
     #[error(transparent)]
     Mac(ParseMacError),

@@ -55,6 +55,9 @@ pub struct FunctionConfig {
     pub ops: Option<PerSecond>,
     /// Interrupts that its event queues raise in a second.
     pub interrupts: Option<PerSecond>,
+    /// The rate of the link for which its RoCE connections control their rates by DCQCN; none if
+    /// they have windows.
+    pub dcqcn: Option<PerSecond>,
     /// The function's weight in the workers' time.
     #[serde(default)]
     pub weight: Weight,
@@ -81,7 +84,7 @@ pub struct FunctionCeilings {
 
 impl FunctionConfig {
     /// The names of the settings.
-    pub const KEYS: [&str; 16] = [
+    pub const KEYS: [&str; 17] = [
         "name",
         "mac",
         "socket",
@@ -94,6 +97,7 @@ impl FunctionConfig {
         "rate",
         "ops",
         "interrupts",
+        "dcqcn",
         "weight",
         "floor",
         "guest-faults",
@@ -153,7 +157,7 @@ impl FromStr for FunctionConfig {
 
     /// Parses
     /// `name=a,mac=…,socket=…,net=…,personality=…,source=…,addresses=…,storm=…,vlan=…,rate=…,ops=…,
-    /// interrupts=…,weight=…,floor=…,guest-faults=…,resources=…`.
+    /// interrupts=…,dcqcn=…,weight=…,floor=…,guest-faults=…,resources=…`.
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let fields = Fields::parse("function", &Self::KEYS, text)?;
         let personality =
@@ -172,6 +176,7 @@ impl FromStr for FunctionConfig {
             rate: fields.read("rate", per_second::FORM, str::parse)?,
             ops: fields.read("ops", per_second::FORM, str::parse)?,
             interrupts: fields.read("interrupts", per_second::FORM, str::parse)?,
+            dcqcn: fields.read("dcqcn", per_second::FORM, str::parse)?,
             weight: fields.read("weight", WEIGHT_FORM, str::parse)?.unwrap_or_default(),
             floor: fields.read("floor", PART_FORM, str::parse)?,
             guest_faults: fields.flag("guest-faults")?,

@@ -6,6 +6,7 @@
 //! | [`request`] | requests and replies |
 //! | [`function`], [`port`], [`uplink`] | the settings of one object |
 //! | [`source`], [`storm`], [`vlans`] | settings of ports |
+//! | [`lanes`] | the settings of the lanes of a port |
 //! | [`per_second`] | amounts per second |
 //! | [`share`] | shares of the workers' time |
 //! | [`assignment`] | amounts of resources |
@@ -23,6 +24,7 @@ pub mod error;
 pub mod faults;
 mod fields;
 pub mod function;
+pub mod lanes;
 pub mod per_second;
 pub mod port;
 pub mod port_view;
@@ -38,6 +40,7 @@ pub mod vlans;
 pub use adapter_view::AdapterView;
 pub use address::Address;
 pub use function::{FunctionCeilings, FunctionConfig};
+pub use lanes::LanesConfig;
 pub use port::PortConfig;
 pub use port_view::PortView;
 pub use resource_view::ResourceRow;

@@ -61,4 +61,34 @@ pub struct PortView {
     pub sent_bytes: u64,
     /// Frames that were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// The classes of the port that have had frames, if an operator has set lanes.
+    #[serde(default)]
+    pub lanes: Vec<LaneView>,
+}
+
+/// A class of a port as clients see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneView {
+    /// The number of the class.
+    pub class: u8,
+    /// Frames that left.
+    pub frames: u64,
+    /// Bytes of these frames.
+    pub bytes: u64,
+    /// Bytes that wait now.
+    pub depth: u64,
+    /// The most bytes that have waited at once.
+    pub deepest: u64,
+    /// Frames that were dropped.
+    pub drops: u64,
+    /// Frames that got a mark of congestion.
+    pub marks: u64,
+    /// The time for which the class was paused, in µs.
+    pub paused_us: u64,
+    /// PFC frames that were sent.
+    pub pfc_sent: u64,
+    /// PFC frames that were received.
+    pub pfc_received: u64,
+    /// Pauses that were too long.
+    pub storms: u64,
 }

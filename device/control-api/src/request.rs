@@ -6,7 +6,7 @@ use crate::assignment::Assignment;
 use crate::faults::FaultsView;
 use crate::share::Claim;
 use crate::trace::{TraceCommand, TraceView};
-use crate::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
+use crate::{FunctionCeilings, FunctionConfig, LanesConfig, PortConfig, UplinkConfig};
 
 /// Length of the longest request in bytes.
 pub const REQUEST_MAX: usize = 16 << 10;
@@ -27,6 +27,12 @@ pub enum Request {
     RemovePort(String),
     /// Returns the ports without a function.
     ListPorts,
+    /// Sets the lanes of a function, a port or an uplink.
+    SetLanes(LanesConfig),
+    /// Removes the lanes of the function, port or uplink of this name.
+    ClearLanes(String),
+    /// Returns the settings of all lanes.
+    ListLanes,
     /// Adds a function, the adapter of one guest, with these settings.
     AddFunction(FunctionConfig),
     /// Removes a function.
@@ -109,6 +115,7 @@ impl Request {
             self,
             Self::ListUplinks
                 | Self::ListPorts
+                | Self::ListLanes
                 | Self::ListFunctions
                 | Self::ListFaults
                 | Self::Trace { command: TraceCommand::Take, .. }
@@ -126,6 +133,8 @@ pub enum Reply {
     Uplinks(Vec<UplinkConfig>),
     /// The settings of all ports without a function.
     Ports(Vec<PortConfig>),
+    /// The settings of all lanes.
+    Lanes(Vec<LanesConfig>),
     /// The settings of all functions.
     Functions(Vec<FunctionConfig>),
     /// The number of the rule that was added.

@@ -7,6 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use vrnic_control_api::PortView;
+use vrnic_control_api::port_view::LaneView;
 
 /// The ports of the switch. Each metric has the labels `port` and `kind`.
 #[derive(Debug)]
@@ -22,6 +23,20 @@ const COUNTERS: [Counter; 4] = [
     }),
     ("port_sent_frames", "Frames that left the switch", |port| port.sent_frames),
     ("port_sent_bytes", "Bytes of the frames that left the switch", |port| port.sent_bytes),
+];
+
+/// The name of a metric of a class, its help text, and a function that returns its value.
+type LaneCounter = (&'static str, &'static str, fn(&LaneView) -> u64);
+
+const LANE_COUNTERS: [LaneCounter; 8] = [
+    ("lane_frames", "Frames of the class that left by the port", |lane| lane.frames),
+    ("lane_bytes", "Bytes of these frames", |lane| lane.bytes),
+    ("lane_dropped_frames", "Frames of the class that were dropped", |lane| lane.drops),
+    ("lane_marked_frames", "Frames that got a mark of congestion", |lane| lane.marks),
+    ("lane_paused_microseconds", "Time for which the class was paused", |lane| lane.paused_us),
+    ("lane_pfc_sent", "PFC frames of the class that were sent", |lane| lane.pfc_sent),
+    ("lane_pfc_received", "PFC frames of the class that were received", |lane| lane.pfc_received),
+    ("lane_storms", "Pauses of the class that were too long", |lane| lane.storms),
 ];
 
 impl Collector for Ports {
@@ -41,7 +56,8 @@ impl Collector for Ports {
         for (name, help, value) in COUNTERS {
             self.family(&mut encoder, name, help, |port| Some(ConstCounter::new(value(port))))?;
         }
-        self.dropped(&mut encoder)
+        self.dropped(&mut encoder)?;
+        self.lanes(&mut encoder)
     }
 }
 
@@ -60,6 +76,38 @@ impl Ports {
         for (port, metric) in &metrics {
             let labels = [("port", port.name.as_str()), ("kind", port.kind.name())];
             metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the counters of classes, and the bytes that wait, if a port has lanes.
+    fn lanes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.0.iter().all(|port| port.lanes.is_empty()) {
+            return Ok(());
+        }
+        for (name, help, value) in LANE_COUNTERS {
+            self.lane(encoder, name, help, |lane| ConstCounter::new(value(lane)))?;
+        }
+        let (name, help) = ("lane_waiting_bytes", "Bytes of the class that wait at the port");
+        self.lane(encoder, name, help, |lane| ConstGauge::new(lane.depth.cast_signed()))
+    }
+
+    /// Writes one metric of all classes.
+    fn lane<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&LaneView) -> M,
+    ) -> fmt::Result {
+        let kind = value(&LaneView::default()).metric_type();
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for port in &self.0 {
+            for lane in &port.lanes {
+                let class = lane.class.to_string();
+                let labels = [("port", port.name.as_str()), ("class", class.as_str())];
+                value(lane).encode(family.encode_family(&labels)?)?;
+            }
         }
         Ok(())
     }
@@ -102,6 +150,7 @@ mod tests {
             received_bytes: 0,
             sent_frames: 0,
             sent_bytes: 0,
+            lanes: Vec::new(),
             dropped: dropped.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
         };
         let trunk = PortView {
@@ -109,6 +158,7 @@ mod tests {
             mtu: Some(1500),
             received_frames: 1,
             received_bytes: 60,
+            lanes: vec![LaneView { class: 3, frames: 7, depth: 9, ..LaneView::default() }],
             ..port("u", Kind::Trunk, &[("queue_full", 3)])
         };
         let mut registry = Registry::with_prefix("vrnic");
@@ -122,6 +172,8 @@ mod tests {
             "vrnic_port_mtu_bytes{port=\"u\",kind=\"trunk\"} 1500",
             "vrnic_port_received_frames_total{port=\"u\",kind=\"trunk\"} 1",
             "vrnic_port_received_bytes_total{port=\"u\",kind=\"trunk\"} 60",
+            "vrnic_lane_frames_total{port=\"u\",class=\"3\"} 7",
+            "vrnic_lane_waiting_bytes{port=\"u\",class=\"3\"} 9",
             "vrnic_port_dropped_frames_total{port=\"u\",kind=\"trunk\",reason=\"queue_full\"} 3",
             "vrnic_port_dropped_frames_total{port=\"g\",kind=\"guest\",reason=\"forged\"} 0",
         ] {

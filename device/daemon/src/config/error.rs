@@ -58,6 +58,12 @@ pub enum ConfigError {
         /// The name that is not accepted.
         name: String,
     },
+    /// Lanes of a port that does not exist.
+    #[error("there are lanes for port {0}, but no function, port or uplink has this name")]
+    NoPort(String),
+    /// A port with two settings of lanes.
+    #[error("port {0} has lanes twice; put all of their settings into one")]
+    LanesTwice(String),
     /// An address that is not a unicast MAC address.
     #[error("function {name}: {mac} is not a unicast MAC address")]
     GroupMac {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use vrnic_control_api::share::floors;
-use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_control_api::{FunctionConfig, LanesConfig, PortConfig, UplinkConfig};
 
 use super::error::ConfigError;
 
@@ -41,6 +41,8 @@ pub struct Ethernet {
     pub ports: Vec<PortConfig>,
     /// The settings of the uplinks.
     pub uplinks: Vec<UplinkConfig>,
+    /// The lanes of functions, ports and uplinks.
+    pub lanes: Vec<LanesConfig>,
     /// The way in which functions reach each other.
     pub fabric: Fabric,
 }
@@ -101,6 +103,15 @@ impl Ethernet {
             }
             if uplink.way.interface().is_some_and(|name| !interfaces.insert(name)) {
                 return Err(object.shared("interface"));
+            }
+        }
+        let mut laned = HashSet::new();
+        for lanes in &self.lanes {
+            if !taken.names.contains(lanes.port()) {
+                return Err(ConfigError::NoPort(lanes.port().to_owned()));
+            }
+            if !laned.insert(lanes.port()) {
+                return Err(ConfigError::LanesTwice(lanes.port().to_owned()));
             }
         }
         Ok(())

@@ -127,6 +127,7 @@ impl Config {
                 functions: given.functions,
                 ports: given.ports,
                 uplinks: given.uplinks,
+                lanes: given.lanes,
                 fabric: given.fabric.unwrap_or_default(),
             },
             mpa_crc: given.mpa_crc.unwrap_or_default(),

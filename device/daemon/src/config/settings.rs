@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use vrnic_control_api::assignment::Amount;
-use vrnic_control_api::{Address, FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_control_api::{Address, FunctionConfig, LanesConfig, PortConfig, UplinkConfig};
 
 use super::Config;
 use super::error::ConfigError;
@@ -74,6 +74,8 @@ settings! {
     ///                       second, such as 10G
     ///   ops=N               messages that they begin in a second, such as 500k        no limit
     ///   interrupts=N        interrupts of its event queues in a second, such as 20k   no limit
+    ///   dcqcn=BITS          the rate of its link, such as 10G: its RoCE connections     windows
+    ///                       have rates by DCQCN in place of windows (docs/lanes.md)
     ///   weight=N            its weight, from 1 to 1000, among all functions when      100
     ///                       they have more work than the workers have time for
     ///   floor=PERCENT       the part of the workers' time that it has at least when   none
@@ -106,6 +108,17 @@ settings! {
     #[arg(long = "uplink", value_name = "SETTINGS")]
     #[serde(rename = "uplink")]
     uplinks: Vec<UplinkConfig>;
+
+    /// Give a port of the switch lanes: a queue for each of eight classes of service, and a rate
+    /// (docs/lanes.md). port=NAME is a function, a port or an uplink. rate=BITS is its rate, such
+    /// as 1G. strict=6+7 are the classes that go first, and shares=0:50+3:50 the shares of others
+    /// in percent. limits=3:4M are the bytes that may wait. ecn=3:5k-200k-1 marks frames of class
+    /// 3: from 5 kB, with 1 % at 200 kB, all above it. pfc=3:256k-192k pauses class 3 of the
+    /// station behind the port above 256 kB, and lets it go on at 192 kB. dscp=26:3+48:6 are
+    /// classes of DSCPs, and trust=priority takes the priority of VLAN tags instead. Repeat the
+    /// option for more ports
+    #[arg(long = "lanes", value_name = "SETTINGS")]
+    lanes: Vec<LanesConfig>;
 
     /// Choose how functions of this daemon reach each other: by copying from memory to memory, or
     /// by packets, as functions of different daemons do. Packets are slower, but faults can be

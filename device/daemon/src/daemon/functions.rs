@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 use vrnic_control_api::FunctionConfig;
+use vrnic_packet::Rate;
 
 use super::ports;
 use crate::config::ethernet::MpaCrc;
@@ -159,6 +160,7 @@ impl Maker {
         hosted.adapter().set_vlans(settings.vlans.clone().into());
         hosted.adapter().demand_crcs(self.mpa_crc == MpaCrc::Always);
         hosted.adapter().set_keepalive(self.keepalive);
+        hosted.adapter().set_dcqcn(settings.dcqcn.map(|rate| Rate::nearest(rate.0.get())));
         if settings.guest_faults {
             self.faults.prepare().context("cannot let the guest set faults")?;
             hosted.adapter().permit_faults(true);

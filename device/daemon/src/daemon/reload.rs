@@ -46,6 +46,7 @@ pub(super) fn additions(has: &Ethernet, old: &Ethernet, new: &Ethernet) -> Ether
         functions: lacking(&has.functions, &old.functions, &new.functions),
         ports: lacking(&has.ports, &old.ports, &new.ports),
         uplinks: lacking(&has.uplinks, &old.uplinks, &new.uplinks),
+        lanes: new.lanes.clone(),
         fabric: has.fabric,
     }
 }

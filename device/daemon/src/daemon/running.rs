@@ -10,7 +10,7 @@ use vrnic_control::timeline;
 use vrnic_control_api::request::{Place, Reply, Request};
 use vrnic_control_api::share::{Claim, shares};
 use vrnic_control_api::uplink::Way;
-use vrnic_control_api::{FunctionCeilings, FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_control_api::{FunctionCeilings, FunctionConfig, LanesConfig, PortConfig, UplinkConfig};
 use vrnic_faults::Rule;
 
 use super::functions::{Function, Maker};
@@ -59,6 +59,10 @@ impl Running {
         }
         for settings in &ethernet.uplinks {
             maker.switch.add(ports::uplink(settings, &maker.access)?)?;
+        }
+        maker.fabric.use_switch(!ethernet.lanes.is_empty());
+        for settings in &ethernet.lanes {
+            maker.switch.set_lanes(settings.port(), Some(settings.clone()))?;
         }
         let state = State { ethernet: ethernet.clone(), functions };
         let (state, changing) = (Mutex::new(state), Mutex::default());
@@ -123,7 +127,7 @@ impl Running {
     pub(super) fn reload(&self, old: &Ethernet, new: &Ethernet) {
         let _no_other_change = self.changing.lock();
         let has = self.state.lock().ethernet.clone();
-        let Ethernet { functions, ports, uplinks, .. } = reload::additions(&has, old, new);
+        let Ethernet { functions, ports, uplinks, lanes, .. } = reload::additions(&has, old, new);
         let log = |kind: &str, name: String, added: anyhow::Result<()>| match added {
             Ok(()) => tracing::info!("{kind} {name} was added"),
             Err(error) => tracing::error!("{kind} {name} cannot be added: {error:#}"),
@@ -137,6 +141,9 @@ impl Running {
         for settings in uplinks {
             log("uplink", settings.name.clone(), self.add_uplink(settings));
         }
+        for settings in lanes.into_iter().filter(|lanes| !has.lanes.contains(lanes)) {
+            log("lanes of", settings.port().to_owned(), self.set_lanes(settings));
+        }
     }
 
     fn reply(&self, request: Request) -> Reply {
@@ -147,6 +154,7 @@ impl Running {
                 return Reply::Uplinks(self.state.lock().ethernet.uplinks.clone());
             }
             Request::ListPorts => return Reply::Ports(self.state.lock().ethernet.ports.clone()),
+            Request::ListLanes => return Reply::Lanes(self.state.lock().ethernet.lanes.clone()),
             Request::ListFunctions => {
                 return Reply::Functions(self.state.lock().ethernet.functions.clone());
             }
@@ -167,6 +175,8 @@ impl Running {
             Request::AddPort(settings) => self.add_port(settings),
             Request::RemovePort(name) => self.remove_port(&name),
             Request::AddFunction(settings) => self.add_function(settings),
+            Request::SetLanes(settings) => self.set_lanes(settings),
+            Request::ClearLanes(name) => self.clear_lanes(&name),
             Request::Assign(assign) => self.assign(&assign),
             Request::RemoveFunction { name, force } => self.remove_function(&name, force),
             Request::LimitFunction { name, ceilings } => self.limit(&name, ceilings),
@@ -268,6 +278,44 @@ impl Running {
         Ok(())
     }
 
+    /// Sets the lanes of a port, in place of those that it may have.
+    fn set_lanes(&self, settings: LanesConfig) -> anyhow::Result<()> {
+        self.change(
+            |ethernet| {
+                ethernet.lanes.retain(|lanes| lanes.port() != settings.port());
+                ethernet.lanes.push(settings.clone());
+            },
+            |maker| {
+                maker.switch.set_lanes(settings.port(), Some(settings.clone()))?;
+                maker.fabric.use_switch(true);
+                Ok(())
+            },
+        )
+    }
+
+    fn clear_lanes(&self, name: &str) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let lanes = &mut state.ethernet.lanes;
+        let at = lanes.iter().position(|lanes| lanes.port() == name);
+        let at = at.with_context(|| format!("port '{name}' has no lanes"))?;
+        self.maker.switch.set_lanes(name, None)?;
+        lanes.remove(at);
+        self.maker.fabric.use_switch(!lanes.is_empty());
+        Ok(())
+    }
+
+    /// Forgets the lanes of a port that has been removed.
+    fn forget_lanes(&self, state: &mut State, name: &str) {
+        let lanes = &mut state.ethernet.lanes;
+        if let Some(at) = lanes.iter().position(|lanes| lanes.port() == name) {
+            lanes.remove(at);
+            self.maker.fabric.use_switch(!lanes.is_empty());
+            if let Err(error) = self.maker.switch.set_lanes(name, None) {
+                tracing::error!(port = name, %error, "the lanes of a port cannot be removed");
+            }
+        }
+    }
+
     fn remove_uplink(&self, name: &str) -> anyhow::Result<()> {
         let mut state = self.state.lock();
         let uplinks = &mut state.ethernet.uplinks;
@@ -275,6 +323,7 @@ impl Running {
         let at = at.with_context(|| format!("there is no uplink '{name}'"))?;
         self.maker.switch.remove(name)?;
         uplinks.remove(at);
+        self.forget_lanes(&mut state, name);
         Ok(())
     }
 
@@ -285,6 +334,7 @@ impl Running {
         let at = at.with_context(|| format!("there is no port '{name}'"))?;
         self.maker.switch.remove(name)?;
         ports.remove(at);
+        self.forget_lanes(&mut state, name);
         Ok(())
     }
 
@@ -314,6 +364,7 @@ impl Running {
         }
         let function = state.functions.remove(at);
         state.ethernet.functions.retain(|settings| settings.name != name);
+        self.forget_lanes(&mut state, name);
         self.maker.end(function);
         drop(state);
         self.divide();

@@ -72,6 +72,12 @@ impl Frame {
         self.0.bytes()
     }
 
+    /// Returns the bytes. If there are clones, they keep theirs.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+
     /// Returns the number of bytes of memory that the frame takes.
     #[must_use]
     pub fn footprint(&self) -> usize {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock};
-use vrnic_control_api::PortView;
+use vrnic_control_api::{LanesConfig, PortView};
 use vrnic_packet::Mtu;
 
 use super::outbox::Outbox;
@@ -24,6 +24,8 @@ use vrnic_control::capture::Captures;
 pub(super) enum Command {
     Add(Box<PortSetup>, SyncSender<io::Result<()>>),
     Remove(String, SyncSender<bool>),
+    /// Sets the lanes of the port of this name, or removes them.
+    SetLanes(String, Option<Box<LanesConfig>>, SyncSender<()>),
 }
 
 /// The state that the switch's thread and the others share.
@@ -129,6 +131,16 @@ impl SwitchHandle {
         let _accepted = self.0.commands.lock().as_mut().map(|commands| commands.push(command));
         self.0.bell.step();
         answer.recv().map_err(|_| io::Error::other("the Ethernet switch has ended"))
+    }
+
+    /// Sets the lanes of the port of a name, or removes them. They also hold if a port of this name
+    /// is added later.
+    ///
+    /// # Errors
+    /// Returns an error if the switch has ended.
+    pub fn set_lanes(&self, name: &str, settings: Option<LanesConfig>) -> io::Result<()> {
+        let (reply, answer) = sync_channel(1);
+        self.ask(Command::SetLanes(name.to_owned(), settings.map(Box::new), reply), &answer)
     }
 
     /// Returns the outbox, through which adapters send frames into the switch.

@@ -11,6 +11,7 @@
 //! | [`storm`] | the limit of frames to all ports |
 //! | [`queue`] | frames that wait to leave by a port |
 //! | [`turn`] | the bound of what the switch does at once |
+//! | [`lanes`] | frames that wait by class, if an operator has set classes or a rate |
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
 //! | [`vlan`] | VLAN tags of frames at a port |
@@ -29,6 +30,7 @@ pub mod frame;
 pub mod framing;
 pub mod handle;
 pub mod hold;
+pub mod lanes;
 pub mod line;
 pub mod netdev;
 pub mod outbox;

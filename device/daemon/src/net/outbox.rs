@@ -239,6 +239,9 @@ impl Uplink for Outbox {
     fn room(&self, source: MacAddr) -> usize {
         let lanes = self.lanes.read();
         let Some(lane) = lanes.get(&source) else { return usize::MAX };
+        if lane.sender.status.is_paused() {
+            return 0;
+        }
         let waiting = lane.waiting.lock().count;
         lane.account.room(FRAME_MAX + OVERHEAD, now()).saturating_sub(waiting)
     }

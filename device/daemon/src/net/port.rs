@@ -5,6 +5,7 @@
 //! | [`setup`] | its configuration |
 //! | `link` | its link |
 //! | `source` | the source addresses that it allows |
+//! | `waiting` | frames that wait in its lanes, PFC frames |
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,9 +20,11 @@ use vrnic_adapter::vlans::NotMember;
 use vrnic_packet::{MacAddr, Mtu};
 
 use self::setup::PortSetup;
+use self::waiting::Waiting;
 use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
 use super::hold::Hold;
+use super::lanes::PortLanes;
 use super::line::{Change, Log};
 use super::queue::{OVERHEAD, SendQueue};
 use super::status::{PortStatus, Reason};
@@ -38,6 +41,7 @@ pub mod setup;
 mod source;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 /// Maximum number of bytes that wait for a netdev. Further frames are dropped, as a switch does
 /// with a full queue.
@@ -53,6 +57,8 @@ pub struct Port {
     status: Arc<PortStatus>,
     captures: Arc<Captures>,
     queue: SendQueue,
+    /// The lanes of the port, if an operator has set some.
+    waiting: Option<Waiting>,
     /// Frames that have arrived by the line, and that the switch had no time to forward.
     rest: VecDeque<Frame>,
     storm: Storm,
@@ -108,6 +114,7 @@ impl Port {
             captures,
             setup,
             queue: SendQueue::new(room),
+            waiting: None,
             rest: VecDeque::new(),
             storm,
             limiter: Limiter::default(),
@@ -294,12 +301,27 @@ impl Port {
     }
 
     /// Gives a frame to the adapter if it is for the adapter, or queues it for the line. While the
-    /// frame waits at an uplink, its sender's `account` is charged. Returns whether the queue has
-    /// grown.
-    pub fn send(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
+    /// frame waits at an uplink, its sender's `account` is charged. If the port has lanes, the
+    /// frame waits in one first. `origin` are the lanes of the port that it came by. Returns
+    /// whether a queue has grown.
+    pub fn send(
+        &mut self,
+        frame: Frame,
+        account: Option<&Arc<Account>>,
+        origin: Option<&PortLanes>,
+    ) -> bool {
         if !vlan::admits(&self.setup.vlans, &frame) {
             return false;
         }
+        match self.lanes().cloned() {
+            None => self.pass_on(frame, account),
+            Some(lanes) => self.enqueue(&lanes, frame, account, origin),
+        }
+    }
+
+    /// Gives a frame to the adapter, or queues it for the line. Returns whether the queue has
+    /// grown.
+    fn pass_on(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
         let sink = self.setup.sink.as_ref();
         record(&self.captures, self.status.name(), &frame, || {
             sink.and_then(|sink| sink.note(frame.as_ethernet()))
@@ -387,8 +409,21 @@ impl Port {
         also_for_line
     }
 
-    /// Writes as much of the queue as the line takes, until a turn is over.
+    /// Passes on frames of the lanes whose turn it is, and writes as much of the queue as the line
+    /// takes, until a turn is over.
     pub fn flush(&mut self) -> Change {
+        loop {
+            let more = self.release();
+            let change = self.write();
+            if change == Change::Gone || !more || !self.queue.is_empty() || self.due_at().is_some()
+            {
+                return change;
+            }
+        }
+    }
+
+    /// Writes as much of the queue as the line takes, until a turn is over.
+    fn write(&mut self) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, queue, limiter, .. } = self
         else {
             return Change::None;

@@ -57,6 +57,12 @@ impl SendQueue {
         true
     }
 
+    /// Returns the bytes of all frames, with their [`OVERHEAD`].
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Returns whether no frame waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

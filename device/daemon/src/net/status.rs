@@ -2,7 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::RwLock;
 use vrnic_control_api::port_view::{Kind, PortView};
+use vrnic_packet::Nanos;
+
+use super::lanes::PortLanes;
+use crate::worker::pool::now;
 
 /// The reason for which a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +36,12 @@ pub enum Reason {
     Storm,
     /// The guest may not send to its VLAN.
     Vlan,
+    /// A guest's network card sent a MAC control frame, and may not pause the network.
+    Pause,
 }
 
 /// The reasons, and their names in metrics.
-pub const REASONS: [(Reason, &str); 12] = [
+pub const REASONS: [(Reason, &str); 13] = [
     (Reason::Forged, "forged"),
     (Reason::BadLength, "bad_length"),
     (Reason::Malformed, "malformed"),
@@ -47,6 +54,7 @@ pub const REASONS: [(Reason, &str); 12] = [
     (Reason::AdapterFull, "adapter_full"),
     (Reason::Storm, "storm"),
     (Reason::Vlan, "vlan"),
+    (Reason::Pause, "pause"),
 ];
 
 /// Frames in one direction.
@@ -77,6 +85,10 @@ pub struct PortStatus {
     /// Frames that left the switch by the port.
     pub sent: Traffic,
     dropped: [AtomicU64; REASONS.len()],
+    /// The lanes of the port, if an operator has set some.
+    lanes: RwLock<Option<PortLanes>>,
+    /// The time up to which the adapter behind the port must not send.
+    paused_until: AtomicU64,
 }
 
 impl PortStatus {
@@ -91,6 +103,8 @@ impl PortStatus {
             received: Traffic::default(),
             sent: Traffic::default(),
             dropped: Default::default(),
+            lanes: RwLock::default(),
+            paused_until: AtomicU64::new(0),
         }
     }
 
@@ -118,6 +132,23 @@ impl PortStatus {
         self.mtu.swap(mtu, Ordering::Relaxed) != mtu
     }
 
+    /// Sets the lanes that watchers see.
+    pub fn set_lanes(&self, lanes: Option<PortLanes>) {
+        *self.lanes.write() = lanes;
+    }
+
+    /// Pauses the adapter behind the port up to a time.
+    pub fn pause(&self, until: Nanos) {
+        self.paused_until.store(until.0, Ordering::Relaxed);
+    }
+
+    /// Returns whether the adapter behind the port must not send now.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        let until = self.paused_until.load(Ordering::Relaxed);
+        until != 0 && now().0 < until
+    }
+
     /// Counts `frames` that were dropped.
     pub fn count_dropped(&self, reason: Reason, frames: usize) {
         // CAST: the reasons are numbered in the order of the array.
@@ -141,6 +172,7 @@ impl PortStatus {
             received_bytes: load(&self.received.bytes),
             sent_frames: load(&self.sent.frames),
             sent_bytes: load(&self.sent.bytes),
+            lanes: self.lanes.read().as_ref().map_or_else(Vec::new, |lanes| lanes.views(now())),
             dropped: dropped.map(|((_, name), count)| ((*name).to_owned(), load(count))).collect(),
         }
     }

@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`forward`] | frames from their origin to the queues of ports |
+//! | `laned` | ports with lanes |
 //! | [`hold`] | frames of uplinks that wait because an adapter has no room |
 //! | [`members`] | ports as they come, connect, disconnect, and go |
 //! | [`polled`] | lines whose frames are in shared memory |
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use vrnic_adapter::ethernet;
+use vrnic_control_api::LanesConfig;
 use vrnic_packet::Mtu;
 
 use self::upkeep::{AGE_PERIOD, TICK_INTERVAL};
@@ -33,6 +35,7 @@ use super::turn::Turn;
 
 mod forward;
 mod hold;
+mod laned;
 mod members;
 mod polled;
 #[cfg(test)]
@@ -85,6 +88,10 @@ pub(super) struct Switch {
     /// Number of the next port. No number is used twice, so a late event never affects another
     /// port.
     next: PortId,
+    /// The settings of lanes, by the name of the port, which may not be there.
+    lanes: BTreeMap<String, LanesConfig>,
+    /// The ports that have lanes.
+    laned: Vec<PortId>,
     /// The ports whose lines are polled.
     polled: Vec<PortId>,
     /// Number of turns of workers since the last look at epoll.
@@ -140,6 +147,8 @@ impl Switch {
             limit,
             ports: BTreeMap::new(),
             next: 0,
+            lanes: BTreeMap::new(),
+            laned: Vec::new(),
             polled: Vec::new(),
             blind: 0,
             carrier: true,
@@ -190,7 +199,8 @@ impl Switch {
         let ages = self.age(Instant::now());
         self.keep_lent();
         let ticks = ages || self.table.lends() || self.ports.values().any(Port::wants_ticks);
-        if ticks { TICK_INTERVAL } else { AGE_PERIOD }
+        let period = if ticks { TICK_INTERVAL } else { AGE_PERIOD };
+        self.serve_lanes().map_or(period, |until| until.min(period))
     }
 
     /// Forwards frames that adapters have sent and frames that have arrived, without waiting. Does
@@ -198,6 +208,7 @@ impl Switch {
     /// and for the other lines.
     pub(super) fn serve_wires(&mut self, time: Duration) -> Served {
         let sent = self.forward_outbox(Turn::lasting(time));
+        let _until = self.serve_lanes();
         let reads = self.may_read_uplinks();
         let mut any = sent | self.serve_polled(reads, &mut Turn::lasting(time));
         // A look costs as much as several frames.

@@ -6,6 +6,7 @@
 //! | `ethernet` | frames between network cards, and the effects of bad frames |
 //! | `hosts` | hosts, which are network namespaces, each with a daemon |
 //! | `interfaces` | uplinks to interfaces of the host's kernel |
+//! | `lanes` | classes of service, rates, congestion control |
 //! | `lost_uplink` | an uplink that is lost and comes back |
 //! | `pcap` | captures |
 //! | `raw` | raw packets |
@@ -21,6 +22,7 @@ pub(crate) mod addresses;
 pub(crate) mod ethernet;
 pub(crate) mod hosts;
 pub(crate) mod interfaces;
+pub(crate) mod lanes;
 pub(crate) mod lost_uplink;
 pub(crate) mod pcap;
 pub(crate) mod raw;

@@ -69,9 +69,9 @@ fn each_segment_of_a_frame_that_is_dropped_is_counted() {
     let mut port = port(Kind::Trunk, None, sink);
     assert!(port.has_taken_over(&joined()));
     port.forged(&joined());
-    assert!(!port.send(joined(), None), "there is no link yet");
+    assert!(!port.send(joined(), None, None), "there is no link yet");
     port.follow_link();
-    assert!(!port.send(joined(), None), "it cannot be cut");
+    assert!(!port.send(joined(), None, None), "it cannot be cut");
     let dropped = port.status().view().dropped;
     for reason in ["taken_over", "forged", "no_link", "offload"] {
         assert_eq!(dropped.get(reason), Some(&3), "{reason}");
@@ -95,7 +95,7 @@ fn frames_for_other_addresses_go_to_the_network_card() {
     let frame = |to: [u8; 6]| Frame::new([&to[..], &[2; 60]].concat()).expect("a frame");
     for (to, goes_to_card) in [(MAC, false), (CLAIMED.0, false), (NESTED, true), ([0xff; 6], true)]
     {
-        assert_eq!(port.send(frame(to), None), goes_to_card, "{to:?}");
+        assert_eq!(port.send(frame(to), None, None), goes_to_card, "{to:?}");
     }
 }
 
@@ -113,7 +113,7 @@ fn frames_for_other_addresses_are_copied_only_if_there_is_a_network_card() {
         } else if has_link {
             port.follow_link();
         }
-        assert_eq!(port.send(frame(), None), has_line && has_link);
+        assert_eq!(port.send(frame(), None, None), has_line && has_link);
         assert_eq!(sniffed.swap(0, Ordering::Relaxed), copies, "{has_line}, {has_link}");
     }
 }

@@ -85,6 +85,9 @@ impl Switch {
     fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant, turn: &mut Turn) {
         let Some(port) = self.ports.get(&from.port) else { return };
         let by_line = from.account.is_none();
+        if by_line && port.obeys(&frame) {
+            return;
+        }
         if !by_line && !port.admits(&frame) {
             return port.status().count_dropped(Reason::Vlan, frame.count());
         }
@@ -164,12 +167,11 @@ impl Switch {
     fn pass(&mut self, from: Entry<'_>, to: PortId, frame: Frame, turn: &mut Turn) {
         turn.spend(frame.count(), 0);
         let pair = self.ports.get(&from.port).zip(self.ports.get(&to));
-        if !pair.is_some_and(|(from, to)| from.may_pass_to(to)) {
-            return;
-        }
+        let Some((origin, _)) = pair.filter(|(from, to)| from.may_pass_to(to)) else { return };
+        let origin = origin.lanes().cloned();
         self.queued += frame.count();
         if let Some(port) = self.ports.get_mut(&to)
-            && port.send(frame, from.account)
+            && port.send(frame, from.account, origin.as_ref())
             && self.grown.last() != Some(&to)
         {
             self.grown.push(to);
@@ -183,7 +185,7 @@ impl Switch {
         for id in grown.drain(..) {
             let Some(port) = self.ports.get(&id) else { continue };
             // If epoll watches a port for room, it has none now.
-            if port.is_backed_up() && !port.watched_out {
+            if (port.is_backed_up() || port.lanes().is_some()) && !port.watched_out {
                 self.flush(id);
             }
         }

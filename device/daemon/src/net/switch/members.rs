@@ -23,6 +23,10 @@ impl Switch {
                     // The caller may not wait for the result any more.
                     let _nobody = reply.send(self.add(*setup));
                 }
+                Command::SetLanes(name, settings, reply) => {
+                    self.set_lanes(name, settings.map(|it| *it));
+                    let _nobody = reply.send(());
+                }
                 Command::Remove(name, reply) => {
                     let _nobody = reply.send(self.remove(&name));
                 }
@@ -53,6 +57,7 @@ impl Switch {
             self.polled.push(id);
         }
         self.ports.insert(id, port);
+        self.apply_lanes(id);
         self.follow(id, change);
         self.follow_mtu();
         Ok(())
@@ -69,6 +74,7 @@ impl Switch {
             port.mac().inspect(|mac| self.shared.outbox.remove(*mac));
         }
         self.shared.ports.write().remove(&id);
+        self.laned.retain(|laned| *laned != id);
         self.follow_mtu();
         true
     }

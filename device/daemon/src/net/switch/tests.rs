@@ -5,6 +5,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`fairness`] | lines that always have frames, next to others |
+//! | [`laned`] | ports with lanes |
 //! | [`stations`] | the stations that the switch knows |
 //! | [`unknown`] | frames to addresses that are not in the table |
 
@@ -29,6 +30,7 @@ use crate::net::queue::SendQueue;
 use crate::net::turn::{FRAMES, TIME};
 
 mod fairness;
+mod laned;
 mod stations;
 mod unknown;
 
