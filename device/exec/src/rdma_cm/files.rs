@@ -1,8 +1,9 @@
 //! Open files of the connection manager, and the events in them.
 //!
-//! A program has a named pipe without a name any more: there is a byte in it for each event, so
-//! polling is that of the kernel. The supervisor has the pipe open, too, and takes the byte when
-//! the program gets the event.
+//! A program has the reading end of a named pipe without a name any more: there is a byte in it for
+//! each event, so polling is that of the kernel. The supervisor has the pipe open, too, and takes
+//! the byte when the program gets the event. A command that does not reach the supervisor fails,
+//! because the program cannot write to the pipe.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -70,9 +71,11 @@ impl<T> CmFile<T> {
         let rights = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
         nix::unistd::mkfifo(path, rights)
             .map_err(|error| Errno::from_raw_os_error(error as i32))?;
-        let open = |flags| open(path, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty());
+        let open = |flags| open(path, OFlags::CLOEXEC | flags, Mode::empty());
         let blocking = if nonblocking { OFlags::NONBLOCK } else { OFlags::empty() };
-        let both = open(OFlags::NONBLOCK).and_then(|ours| Ok((ours, open(blocking)?)));
+        // It has a writer, so opening it for reading does not wait.
+        let both = open(OFlags::RDWR | OFlags::NONBLOCK)
+            .and_then(|ours| Ok((ours, open(OFlags::RDONLY | blocking)?)));
         let _removed = std::fs::remove_file(path);
         let (ours, theirs) = both?;
         check_room(&ours)?;
@@ -98,7 +101,7 @@ impl<T> CmFile<T> {
         let room = self.events.len() < EVENTS_MAX;
         if room {
             self.events.push_back(event);
-            // If it is full, because the program has written to it, it is readable all the same.
+            // There is room for more bytes than events.
             let _full = (&self.pipe).write(&[1]);
         }
         room

@@ -1,5 +1,5 @@
-//! The end of device files. The kernel reports when the last descriptor and the last mapping of a
-//! file that was open for writing are gone (`IN_CLOSE_WRITE` of inotify(7)), also if that is
+//! The end of device files. The kernel reports when the last descriptor and the last mapping of an
+//! open file are gone (`IN_CLOSE_WRITE` and `IN_CLOSE_NOWRITE` of inotify(7)), also if that is
 //! because a process has died.
 
 use std::collections::HashMap;
@@ -34,13 +34,16 @@ impl Closing {
         Ok(Self { events: inotify::init(flags)?, files: HashMap::new() })
     }
 
-    /// Awaits the end of a file that programs get.
+    /// Awaits the end of a file that programs get, for writing or only for reading.
     ///
     /// # Errors
     /// `ENOSPC` if the user awaits too many.
-    pub fn add(&mut self, file: BorrowedFd<'_>, id: FileId) -> Result<(), Errno> {
+    pub fn add(&mut self, file: BorrowedFd<'_>, id: FileId, writes: bool) -> Result<(), Errno> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let watch = inotify::add_watch(&self.events, path, inotify::WatchFlags::CLOSE_WRITE)?;
+        let [written, read] =
+            [inotify::WatchFlags::CLOSE_WRITE, inotify::WatchFlags::CLOSE_NOWRITE];
+        let ends = if writes { written } else { read };
+        let watch = inotify::add_watch(&self.events, path, ends)?;
         self.files.insert(watch, id);
         Ok(())
     }
@@ -52,7 +55,8 @@ impl Closing {
         let mut events = inotify::Reader::new(&self.events, &mut room);
         while let Ok(event) = events.next() {
             let watch = event.wd();
-            if event.events().contains(inotify::ReadFlags::CLOSE_WRITE)
+            let ends = inotify::ReadFlags::CLOSE_WRITE | inotify::ReadFlags::CLOSE_NOWRITE;
+            if event.events().intersects(ends)
                 && let Some(id) = self.files.remove(&watch)
             {
                 let _removed = inotify::remove_watch(&self.events, watch);
@@ -77,7 +81,7 @@ mod tests {
         let path = format!("/proc/self/fd/{}", ours.as_raw_fd());
         let theirs = open(path, OFlags::RDWR, Mode::empty()).expect("a descriptor");
         let mut closing = Closing::new().expect("room");
-        closing.add(ours.as_fd(), id).expect("room");
+        closing.add(ours.as_fd(), id, true).expect("room");
         let mapping = vrnic_queues::mapping::Mapping::device(theirs.as_fd(), 0, 4096);
         let copy = theirs.try_clone().expect("a descriptor");
         drop(theirs);

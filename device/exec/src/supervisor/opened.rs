@@ -59,7 +59,7 @@ impl Files {
         }
         let (file, theirs) = OpenFile::open(device)?;
         let id = file.id();
-        self.closing.add(file.memory(), id)?;
+        self.closing.add(file.memory(), id, true)?;
         self.all.insert(id, Opened { file, memories: Vec::new() });
         Ok((id, theirs))
     }
@@ -118,12 +118,12 @@ impl Files {
         others
     }
 
-    /// Awaits the end of a file that is no device file.
+    /// Awaits the end of a file that is no device file, and that programs can only read.
     ///
     /// # Errors
     /// `ENOSPC` if the user awaits too many.
     pub fn add_other(&mut self, file: BorrowedFd<'_>, id: FileId) -> Result<(), Errno> {
-        self.closing.add(file, id)
+        self.closing.add(file, id, false)
     }
 }
 

@@ -13,6 +13,8 @@ use libc::{
     SECCOMP_RET_USER_NOTIF, c_long, seccomp_data, sock_filter,
 };
 
+use super::task::DEVICES_MAX;
+
 /// The request number of all ioctls of RDMA (`RDMA_VERBS_IOCTL` in rdma/rdma_user_ioctl_cmds.h).
 pub const RDMA_IOCTL: u32 = 0xc018_1b01;
 /// One past the highest descriptor: `AT_FDCWD` is above it.
@@ -65,7 +67,9 @@ pub fn filter(first_descriptor: u32) -> Vec<sock_filter> {
     }
     rule(libc::SYS_ioctl, &[Test::Is(1, RDMA_IOCTL)]);
     rule(libc::SYS_fstat, &[device]);
-    rule(libc::SYS_write, &[device]);
+    // Not those of programs with thousands of descriptors.
+    let limit = first_descriptor.saturating_add(DEVICES_MAX).min(DESCRIPTORS);
+    rule(libc::SYS_write, &[Test::Between(0, first_descriptor, limit)]);
     for number in EXECUTES {
         rule(number, &[]);
     }
@@ -178,6 +182,7 @@ mod tests {
                 assert_eq!(selects(number, [descriptor, 0, 0, 0, 0, 0]), selected, "{number}");
             }
         }
+        assert!(selects(libc::SYS_write, [1215; 6]) && !selects(libc::SYS_write, [1216; 6]));
     }
 
     #[test]

@@ -15,7 +15,7 @@ const PATH_MAX: usize = 4096;
 /// Number of bytes of a path that are read first. Most paths are shorter.
 const FIRST: usize = 128;
 /// Maximum number of device files that a process has open.
-const DEVICES_MAX: u32 = 256;
+pub const DEVICES_MAX: u32 = 256;
 
 /// A file that a process has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

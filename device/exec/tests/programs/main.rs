@@ -126,6 +126,9 @@ fn plain() -> Vec<Trial> {
         status("kill -40 $$", 168),
         status("no-such-program-at-all", 127),
         status("sh -c 'sleep 0.1; exit 3' & wait $!", 3),
+        status("test -c /dev/infiniband/rdma_cm", 0),
+        // The shell moves the descriptor to this number.
+        status("exec 3<>/dev/infiniband/rdma_cm && ! printf command 2>/dev/null >&3", 0),
         interrupted(),
         Trial::test("ordinary files are as without a supervisor", || {
             let read = "cat /proc/version /etc/passwd; ls -l /etc /sys/class/net /dev/null";
