@@ -287,6 +287,18 @@ fn aborted(pair: &Pair) -> Result<()> {
     ended
 }
 
+/// Starts a writer of the disk in guest a, which verifies what it has written.
+fn writer(pair: &Pair) -> Result<Running> {
+    pair.a.agent().start(&format!("{} && touch /tmp/written", fio("/dev/sda", 90)))
+}
+
+/// Checks that a writer notices nothing. It must not have ended before.
+fn writes_on(pair: &Pair, writer: Running) -> Result<()> {
+    let written = writer.wait(LONG_TIMEOUT).context("the writer hangs")?;
+    ensure!(written.ok(), "the writer: {}", said(&written));
+    pair.a.check("rm /tmp/written", SHORT_TIMEOUT).map(drop)
+}
+
 /// Starts a reader of the whole disk in guest a.
 fn reader(pair: &Pair) -> Result<Running> {
     pair.a.agent().start(
@@ -312,19 +324,20 @@ fn reconnects(pair: &Pair) -> Result<()> {
     settles(&pair.a, "grep -q LOGGED_IN /sys/class/iscsi_session/session*/state", 60)
 }
 
-/// The target ends all sessions, and is there again a few seconds later. A program that uses the
-/// disk notices nothing but the time.
+/// The target ends all sessions, and is there again a few seconds later. A program that writes to
+/// the disk notices nothing but the time.
 ///
 /// Shows: iscsi: a target that comes back
 fn comes_back(pair: &Pair) -> Result<()> {
     log_in(pair)?;
-    let reader = reader(pair)?;
+    let writer = writer(pair)?;
     pair.b.check(
         &format!("sleep 1; echo 0 >{PORTAL_GROUP}/enable; sleep 4; echo 1 >{PORTAL_GROUP}/enable"),
         SHORT_TIMEOUT,
     )?;
+    pair.a.check("! [ -e /tmp/written ]", SHORT_TIMEOUT)?;
     reconnects(pair)?;
-    goes_on(pair, reader)?;
+    writes_on(pair, writer)?;
     log_out(pair)
 }
 
@@ -380,24 +393,26 @@ fn lies(pair: &Pair) -> Result<()> {
 /// Shows: iscsi: an adapter that is reset
 fn reset(pair: &Pair) -> Result<()> {
     log_in(pair)?;
-    let reader = reader(pair)?;
+    let writer = writer(pair)?;
     let before = registration(&pair.a)?;
-    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
+    pair.a
+        .check(&format!("sleep 1; ! [ -e /tmp/written ] && echo 1 > {PCI}/reset"), SHORT_TIMEOUT)?;
     recovers(&pair.a, before)?;
     reconnects(pair)?;
-    goes_on(pair, reader)?;
+    writes_on(pair, writer)?;
     log_out(pair)
 }
 
 /// The same with an adapter that is removed and found again: a session belongs to no adapter.
 fn removed(pair: &Pair) -> Result<()> {
     log_in(pair)?;
-    let reader = reader(pair)?;
-    pair.a.check(&format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/*"), SHORT_TIMEOUT)?;
+    let writer = writer(pair)?;
+    let remove = format!("sleep 1; ! [ -e /tmp/written ] && echo 1 > {PCI}/remove");
+    pair.a.check(&format!("{remove} && ! ls /sys/class/infiniband/*"), SHORT_TIMEOUT)?;
     settles(&pair.a, "dmesg | grep -q 'detected conn error'", 60)?;
     pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT_TIMEOUT)?;
     ready(&pair.a)?;
     reconnects(pair)?;
-    goes_on(pair, reader)?;
+    writes_on(pair, writer)?;
     log_out(pair)
 }
