@@ -156,18 +156,7 @@ fn plain() -> Vec<Trial> {
         Trial::test("processes that are left behind are killed", || {
             shell(1, "sleep 1000 >/dev/null 2>&1 &")?.ended(0).map(drop)
         }),
-        Trial::test("a host that can run programs is found to fit, also from inside", || {
-            let own = std::env::current_exe()?;
-            let script = format!("{} {SUPERVISE} 1 --check-env", own.display());
-            let plugin = plugin().unwrap_or_else(|| own.clone());
-            let mut plain = Command::new("sh");
-            let plain = plain.args(["-c", &script]).env("VRNIC_PLUGIN", plugin).output()?;
-            let inside = shell(1, &script)?.ended(0)?;
-            let plain = String::from_utf8_lossy(&plain.stdout).into_owned();
-            let fits = plain.contains("trial: a program has found an adapter\n");
-            let fits = fits && inside.contains("trial: this is below another");
-            if fits { Ok(()) } else { Err((plain + &inside).into()) }
-        }),
+        Trial::test("a host that can run programs is found to fit, also from inside", fits),
         Trial::test("an adapter has the address that is named", address),
         Trial::test("a report has the status, the adapters and the rules", report),
         Trial::test("a supervisor below another one leaves its work to it", || {
@@ -176,6 +165,20 @@ fn plain() -> Vec<Trial> {
             shell(1, &script)?.ended(9).map(drop)
         }),
     ]
+}
+
+/// Checks the host, without a supervisor and below one.
+fn fits() -> Result<(), Failed> {
+    let own = std::env::current_exe()?;
+    let script = format!("{} {SUPERVISE} 1 --check-env", own.display());
+    let plugin = plugin().unwrap_or_else(|| own.clone());
+    let mut plain = Command::new("sh");
+    let plain = plain.args(["-c", &script]).env("VRNIC_PLUGIN", plugin).output()?;
+    let inside = shell(1, &script)?.ended(0)?;
+    let plain = String::from_utf8_lossy(&plain.stdout).into_owned();
+    let fits = plain.contains("trial: a program has found an adapter\n");
+    let fits = fits && inside.contains("trial: this is below another");
+    if fits { Ok(()) } else { Err((plain + &inside).into()) }
 }
 
 fn address() -> Result<(), Failed> {
