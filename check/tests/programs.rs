@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use serde::Deserialize;
 use vrnic_exec::run::{Options, run};
+use vrnic_stock::checked::{Mistake, NOTHING, Programs, Report};
 use vrnic_stock::{is_installed, pair, plugin};
 
 /// The first argument with which this program is a supervisor.
@@ -42,88 +42,6 @@ fn main() -> ExitCode {
     trials.extend(stock());
     trials.extend(options());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-}
-
-/// A program with a mistake.
-struct Mistake {
-    program: &'static str,
-    rule: &'static str,
-    /// The function with the call that began it, if there is one.
-    began: &'static str,
-    /// The function with the call that showed it.
-    shown: &'static str,
-    /// The exit status: 66 for a mistake, 0 for a hint.
-    status: i32,
-}
-
-const fn mistake(
-    program: &'static str,
-    rule: &'static str,
-    began: &'static str,
-    shown: &'static str,
-    status: i32,
-) -> Mistake {
-    Mistake { program, rule, began, shown, status }
-}
-
-/// All programs with mistakes. A status of 142 is that of a program that waits for ever.
-const MISTAKES: &[Mistake] = &[
-    mistake("region", "region-in-use", "receive", "deregister", MISTAKE),
-    mistake("changed", "send-buffer-changed", "send_message", "wait_for_one", MISTAKE),
-    mistake("extended", "send-buffer-changed", "write_data", "poll_extended", MISTAKE),
-    mistake("unread", "send-buffer-changed", "send_message", "wait_for_one", MISTAKE),
-    mistake("unmapped", "buffer-unmapped", "post_write", "wait_for_one", MISTAKE),
-    mistake("outside", "outside-region", "create", "post_write", MISTAKE),
-    mistake("foreign", "foreign-key", "main", "post_write", MISTAKE),
-    mistake("ended", "deregistered-key", "end", "post_write", MISTAKE),
-    mistake("readonly", "not-writable", "add_region", "post_receive", MISTAKE),
-    mistake("full", "queue-full", "create_pair", "post_write", 0),
-    mistake("unsignaled", "nothing-signaled", "post_write", "post_write", MISTAKE),
-    mistake("small", "cq-too-small", "create", "post_write", MISTAKE),
-    mistake("overrun", "cq-overrun", "create_queue", "take_event", MISTAKE),
-    mistake("inline", "inline-too-large", "create_pair", "post_inline", MISTAKE),
-    mistake("segments", "too-many-segments", "create_pair", "post_segments", MISTAKE),
-    mistake("early", "wrong-state", "create_pair", "post_receive", MISTAKE),
-    mistake("failed", "post-after-failure", "wait_for_failure", "post_write", 0),
-    mistake("inflight", "destroyed-in-flight", "post_write", "finish", 0),
-    mistake("unacknowledged", "event-not-acknowledged", "wait_for_event", "finish", 142),
-    mistake("twice", "acknowledged-twice", "wait_for_event", "acknowledge", 0),
-    mistake("unpolled", "no-poll-after-arming", "arm", "wait_for_event", 0),
-    mistake("closed", "closed-with-objects", "add_region", "close_device", MISTAKE),
-    mistake("left", "not-freed", "add_region", "", 0),
-    mistake("busy", "destroyed-in-use", "add_queue", "destroy", MISTAKE),
-];
-
-/// Programs without a mistake.
-const RIGHT: &[&str] = &["threads", "forks", "fenced", "cancelled", "shared", "ignored"];
-
-/// A frame in a line of JSON.
-#[derive(Debug, Deserialize)]
-struct Frame {
-    function: Option<String>,
-    line: Option<String>,
-}
-
-/// A place in a line of JSON.
-#[derive(Debug, Deserialize)]
-struct Place {
-    frames: Vec<Frame>,
-}
-
-impl Place {
-    /// Returns whether a function, with a line of its source, is in the stack.
-    fn has(&self, function: &str) -> bool {
-        let is = |frame: &Frame| frame.function.as_deref() == Some(function);
-        function.is_empty() || self.frames.iter().any(|frame| is(frame) && frame.line.is_some())
-    }
-}
-
-/// A line of JSON.
-#[derive(Debug, Deserialize)]
-struct Report {
-    name: String,
-    began: Option<Place>,
-    shown: Place,
 }
 
 /// A run of a program below the checker.
@@ -163,8 +81,7 @@ fn checked(options: &str, script: &str) -> Result<Run, Failed> {
         .env("VRNIC_CHECK", options)
         .output()?;
     let lines = std::fs::read_to_string(&json).unwrap_or_default();
-    let reports: Result<_, _> = lines.lines().map(serde_json::from_str).collect();
-    Ok(Run { output, reports: reports? })
+    Ok(Run { output, reports: Report::parse(&lines)? })
 }
 
 /// Builds a program in C. Returns its file.
@@ -188,45 +105,48 @@ fn is_left_out() -> bool {
 }
 
 fn rules() -> Vec<Trial> {
-    let wrong = |mistake: &'static Mistake| {
-        let run = move || {
-            let folder = tempfile::tempdir()?;
-            let program = build(mistake.program, folder.path())?;
-            find(mistake, &checked("hints,fail", &format!("{} wrong", program.display()))?)
-        };
-        let name = format!("{} is found in {}", mistake.rule, mistake.program);
-        Trial::test(name, run).with_ignored_flag(is_left_out())
+    let programs = match Programs::read() {
+        Ok(programs) => programs,
+        Err(error) => {
+            return vec![Trial::test("the table of programs is read", move || {
+                Err(error.to_string().into())
+            })];
+        }
     };
-    let right = |name: &'static str| {
-        let run = move || {
-            let folder = tempfile::tempdir()?;
-            let program = build(name, folder.path())?;
-            let run = checked("hints,fail,strict", &format!("{} right", program.display()))?;
-            let text = run.ended(0)?;
-            let is_checked = text.contains(": 0 mistakes, 0 hints in ");
-            if is_checked && run.reports.is_empty() { Ok(()) } else { Err(text.into()) }
-        };
+    let right = programs.right_ones().map(|name| {
+        let program = name.to_owned();
+        let run = move || find_nothing(&program);
         let name = format!("nothing is found in the right form of {name}");
         Trial::test(name, run).with_ignored_flag(is_left_out())
-    };
-    let all = MISTAKES.iter().flat_map(|mistake| [wrong(mistake), right(mistake.program)]);
-    all.chain(RIGHT.iter().map(|name| right(name))).collect()
+    });
+    let mut trials: Vec<_> = right.collect();
+    trials.extend(programs.mistakes.iter().map(|mistake| {
+        let name = format!("{} is found in {}", mistake.rule, mistake.program);
+        let mistake = mistake.clone();
+        Trial::test(name, move || find(&mistake)).with_ignored_flag(is_left_out())
+    }));
+    trials
 }
 
-/// Checks that a mistake was found, at its two places.
-fn find(mistake: &Mistake, run: &Run) -> Result<(), Failed> {
+/// Checks that nothing is found in the right form of a program.
+fn find_nothing(name: &str) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let program = build(name, folder.path())?;
+    let run = checked("hints,fail,strict", &format!("{} right", program.display()))?;
+    let text = run.ended(0)?;
+    if text.contains(NOTHING) && run.reports.is_empty() { Ok(()) } else { Err(text.into()) }
+}
+
+/// Checks that a mistake is found, at its two places.
+fn find(mistake: &Mistake) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let program = build(&mistake.program, folder.path())?;
+    let run = checked("hints,fail", &format!("{} wrong", program.display()))?;
     let text = run.ended(mistake.status)?;
-    let same = |report: &&Report| {
-        let began = report.began.as_ref();
-        report.name == mistake.rule
-            && began.is_some_and(|began| began.has(mistake.began))
-            && report.shown.has(mistake.shown)
-    };
-    // Other mistakes that follow from this one may be found, too.
-    match run.reports.iter().find(same) {
-        Some(_) => Ok(()),
-        None => Err(format!("{} is not in {:?}: {text}", mistake.rule, run.reports).into()),
+    if mistake.is_in(&run.reports) {
+        return Ok(());
     }
+    Err(format!("{} is not in {:?}: {text}", mistake.rule, run.reports).into())
 }
 
 /// Stock programs, which are right.

@@ -1,6 +1,9 @@
 //! Stock programs of verbs, from the packages ibverbs-utils and perftest, for tests that run them
-//! below `vrnic exec`, and the files that these tests need.
+//! below `vrnic exec`, the programs that show the rules of the checker, and the files that these
+//! tests need.
 #![forbid(unsafe_code)]
+
+pub mod checked;
 
 use std::io;
 use std::net::TcpListener;
