@@ -158,6 +158,11 @@ lab() {
 	[ -z "$DISK" ] || { options+=(--disk "$DISK"); image=; }
 	[ "$TIMING" != true ] || options+=(--timing)
 	[ "$PRELOAD_VERBS" != true ] || options+=(--preload-verbs)
+	case $CHECK in
+	"" | false) ;;
+	true) options+=(--check) ;;
+	*) options+=(--check "$CHECK") ;;
+	esac
 	[ "$MUST_HIT" != true ] || options+=(--must-hit)
 	[ -z "$KERNEL" ] || options+=(--kernel "$KERNEL")
 	[ -z "$SCENARIO" ] || options+=(--scenario "$SCENARIO")

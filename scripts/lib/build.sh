@@ -13,6 +13,11 @@ prepare_lab() {
 	[ -n "$VRNIC_PREBUILT" ] || unless_prepared lab make_lab
 }
 
+# prepare_checker: the same for scripts/lab --check, after prepare_lab: the checker of programs that use verbs.
+prepare_checker() {
+	[ -n "$VRNIC_PREBUILT" ] || unless_prepared checker build_checker
+}
+
 # prepare_pair: the same for both of them, and for packages.
 prepare_pair() {
 	[ -n "$VRNIC_PREBUILT" ] || unless_prepared pair make_pair
@@ -78,7 +83,7 @@ build_early() {
 	[[ " $* " != *" vrnic-pair "* ]] || "$VRNIC_BIN/vrnic-pair" --accelerator >/dev/null 2>&1 || true
 }
 
-# outputs_run, outputs_lab, outputs_pair, outputs_all: print the files that these make.
+# outputs_run, outputs_lab, outputs_checker, outputs_pair, outputs_all: print the files that these make.
 outputs_run() {
 	printf '%s\n' "${PROGRAMS_RUN[@]/#/$VRNIC_BIN/}" "$VRNIC_BIN/libvrnic.so" "$VRNIC_BUILD/vrnic.ko"
 	names_of vrnicdv_ "$VRNIC_TOP"/provider/examples/*.c
@@ -89,6 +94,10 @@ outputs_lab() {
 	printf '%s\n' "$VRNIC_BIN"/{vrnic,vrnic-lab} "${CLIENTS[@]/#/$VRNIC_BUILD/}"
 }
 
+outputs_checker() {
+	printf '%s\n' "$VRNIC_BIN/libvrnic_check.so"
+}
+
 outputs_pair() {
 	outputs_run
 	outputs_lab
@@ -96,8 +105,10 @@ outputs_pair() {
 
 outputs_all() {
 	outputs_pair
+	outputs_checker
 	printf '%s\n' "$VRNIC_BIN"/{vrnic-fault,vrnic-verify,vrnic-stress}
 	names_of vrnic_ "$VRNIC_TOP"/tests/programs/*.c
+	names_of check/ "$VRNIC_TOP"/check/tests/programs/*.c
 }
 
 # names_of PREFIX SOURCE…: prints the names of the programs that build_c_program makes of these sources.
@@ -129,11 +140,19 @@ build_provider() {
 	cargo_build -p vrnic-provider
 }
 
+# build_checker: the checker of programs that use verbs.
+build_checker() {
+	step "building the checker"
+	cargo_build -p vrnic-check
+}
+
 # build_programs: what the tests run in guests.
 build_programs() {
 	step "building the tests' programs"
 	cargo_build -p vrnicfault -p vrnic-verify -p vrnic-stress
+	build_checker
 	locked "$VRNIC_BUILD/lock" build_c
+	locked "$VRNIC_BUILD/lock" build_checked
 }
 
 # build_examples: the examples of the direct verbs, as build/vrnicdv_NAME.
@@ -158,6 +177,19 @@ build_c() {
 	build_examples
 	for source in "$VRNIC_TOP"/tests/programs/*.c; do
 		build_c_program "$source" "vrnic_$(basename "$source" .c)"
+	done
+}
+
+# build_checked: the programs that show the rules of the checker, as build/check/NAME, with debugging information. The
+# tool root's headers come last: its libc is not this machine's.
+build_checked() {
+	local folder=$VRNIC_TOP/check/tests/programs source out
+	mkdir -p "$VRNIC_BUILD/check"
+	for source in "$folder"/*.c; do
+		out=$VRNIC_BUILD/check/$(basename "$source" .c)
+		[ ! "$out" -nt "$source" ] || [ -n "$(find "$folder" -name "*.h" -newer "$out")" ] || continue
+		gcc -g -O0 -Wall -Wextra -Werror -idirafter "$VRNIC_VERBS_INCLUDE" -o "$out" "$source" \
+			-Wl,--as-needed "$VRNIC_VERBS_LIB"/lib{ibverbs,rdmacm}.so -Wl,--allow-shlib-undefined
 	done
 }
 

@@ -33,7 +33,7 @@ image_tree() {
 	rm -rf "$tree"
 	mkdir -p "$tree"/{qemu,target/release,build,cache}
 	(cd "$VRNIC_TOP" && cp --parents scripts/{lab,run} scripts/help/{faults,lab,run}.txt scripts/lib/*.sh qemu/versions.env "$tree")
-	for file in vrnicd vrnic vrnic-lab vrnic-pair vrnic-agent libvrnic.so; do
+	for file in vrnicd vrnic vrnic-lab vrnic-pair vrnic-agent libvrnic{,_check}.so; do
 		strip --strip-unneeded -o "$tree/target/release/$file" "$VRNIC_BIN/$file"
 	done
 	for file in "$VRNIC_BUILD"/*.ko "$VRNIC_BUILD"/vrnicdv_*; do

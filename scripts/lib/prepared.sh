@@ -3,7 +3,7 @@
 . "$VRNIC_TOP/scripts/lib/cache.sh"
 
 # The files and folders of the clone that builds depend on.
-PREPARED_SOURCES=(Cargo.toml Cargo.lock Kbuild abi bench device driver provider qemu scripts tests)
+PREPARED_SOURCES=(Cargo.toml Cargo.lock Kbuild abi bench check device driver provider qemu scripts tests)
 # The variables that they depend on.
 PREPARED_VARIABLES='VRNIC_(TOP|BUILD|CACHE|GUEST|MODULES|PROFILE|RDMA_CORE_SRC|TOOLROOT|VERBS_[A-Z]+)|RUST(FLAGS|C|C_[A-Z_]+)'
 PREPARED_VARIABLES+='|CARGO_(BUILD|PROFILE|TARGET)_[A-Za-z0-9_]+|CARGO_(ENCODED_RUSTFLAGS|INCREMENTAL)|C(C|FLAGS|PATH)|LDFLAGS'

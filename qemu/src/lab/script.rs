@@ -19,8 +19,20 @@ const NAMES: &str = "VRNIC_NAME VRNIC_ADDRESS VRNIC_ADDRESSES VRNIC_PEER VRNIC_P
 pub struct Place {
     /// The root in which they run, if it is not that of the guests.
     pub container: Option<Container>,
-    /// A library that all programs load first.
-    pub preload: Option<String>,
+    /// Libraries that all programs load first.
+    pub preload: Vec<String>,
+    /// The options of the checker, if it is one of these libraries.
+    pub check: Option<String>,
+}
+
+impl Place {
+    /// Returns the variables that the libraries need, such as `NAME=value`.
+    fn variables(&self) -> Vec<String> {
+        let preload = (!self.preload.is_empty()).then(|| self.preload.join(":"));
+        let preload = preload.map(|libraries| format!("LD_PRELOAD={libraries}"));
+        let check = self.check.as_ref().map(|options| format!("VRNIC_CHECK={options}"));
+        preload.into_iter().chain(check).collect()
+    }
 }
 
 /// Returns a command with its environment.
@@ -46,7 +58,7 @@ pub fn shell(fleet: &Fleet, guest: &Guest, place: &Place) -> String {
 }
 
 fn preload(place: &Place) -> String {
-    place.preload.as_ref().map(|it| format!("export LD_PRELOAD={it}\n")).unwrap_or_default()
+    place.variables().iter().map(|variable| format!("export {variable}\n")).collect()
 }
 
 /// Returns shell text that sets the variables that all commands have.
@@ -82,7 +94,7 @@ fn addresses(guest: &Guest) -> Vec<String> {
 /// the environment, the user and the working folder of its image.
 fn enter(container: &Container, place: &Place) -> String {
     let mut variables = container.config.env.clone();
-    variables.extend(place.preload.iter().map(|library| format!("LD_PRELOAD={library}")));
+    variables.extend(place.variables());
     let own = NAMES.split_whitespace().map(|name| format!("{name}=\"${name}\""));
     let own = own.collect::<Vec<_>>().join(" ");
     let folder = container.config.folder.clone().unwrap_or_else(|| TREE.to_owned());
@@ -100,6 +112,15 @@ fn enter(container: &Container, place: &Place) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_load_the_checker_first() {
+        assert_eq!(preload(&Place::default()), "");
+        let libraries = ["/check.so", "/verbs.so"].map(str::to_owned).to_vec();
+        let place = Place { preload: libraries, check: Some("fail".into()), container: None };
+        let text = "export LD_PRELOAD=/check.so:/verbs.so\nexport VRNIC_CHECK=fail\n";
+        assert_eq!(preload(&place), text);
+    }
 
     #[test]
     fn a_variable_of_an_image_is_no_option() -> anyhow::Result<()> {

@@ -106,6 +106,12 @@ impl Paths {
         self.build.join("vrnic.ko")
     }
 
+    /// Returns the path of the checker of programs that use verbs.
+    #[must_use]
+    pub fn checker(&self) -> PathBuf {
+        self.bin.join("libvrnic_check.so")
+    }
+
     /// Returns the path of the libibverbs plugin.
     #[must_use]
     pub fn provider(&self) -> PathBuf {

@@ -196,6 +196,21 @@ pub(crate) const PLUGIN_FOLDERS: [&str; 2] =
 /// Folder of the guests for the files of [`write_initramfs`]'s `tree`.
 pub const TREE: &str = "/lab";
 
+/// The path in the guests of the checker of programs that use verbs.
+pub const CHECKER: &str = "/vrnic/libvrnic_check.so";
+
+/// Returns the checker as a file of guests.
+///
+/// # Errors
+/// If it was not built, or cannot be read.
+pub fn checker(paths: &Paths) -> anyhow::Result<(String, Vec<u8>)> {
+    let file = paths.checker();
+    paths.need(&file, "scripts/lab --check")?;
+    let file = stripped(&paths.build, &file).unwrap_or(file);
+    let data = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok((CHECKER.to_owned(), data))
+}
+
 /// Returns a copy of a file without debug information, which is kept for later runs, or nothing if
 /// this machine has no program that makes one.
 fn stripped(build: &Path, from: &Path) -> Option<PathBuf> {

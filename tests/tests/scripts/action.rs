@@ -48,6 +48,7 @@ fn action(
         "TIMING",
         "PCAP",
         "PRELOAD_VERBS",
+        "CHECK",
         "FAIL_ON_WARNING",
     ] {
         command.env(name, "");
@@ -71,6 +72,7 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
     let docker = ("docker", "exit 1");
     fs::write(work.join("root.tar"), "")?;
     let more = [("ROOT", "root.tar"), ("MODULES", "siw tls"), ("FAIL_ON_WARNING", "false")];
+    let more = [&more[..], &[("CHECK", "hints")]].concat();
     let inputs = [("CONTAINER", "image"), ("COPY", "in here"), ("VRNIC_ACCEL", "tcg")];
     let inputs = [&inputs[..], &more].concat();
     let (status, text) = action(&work, "lab", &[podman, docker], &inputs)?;
@@ -82,7 +84,8 @@ fn the_action_gives_a_container_the_folders_of_its_inputs() -> Result<()> {
         format!("<--output>\n<{top}/out>\n"),
         format!("<--copy>\n<{top}/in here>\n<--root>\n<{top}/root.tar>\n<-->\n<true>\n"),
         format!("<--volume>\n<{top}/root.tar:{top}/root.tar:ro>\n"),
-        "<--module>\n<siw>\n<--module>\n<tls>\n<--no-fail-on-warning>\n".to_owned(),
+        "<--module>\n<siw>\n<--module>\n<tls>\n<--check>\n<hints>\n<--no-fail-on-warning>\n"
+            .to_owned(),
         "<--env>\n<VRNIC_ACCEL=tcg>\n".to_owned(),
     ] {
         ensure!(text.contains(&part), "no {part}:\n{text}");

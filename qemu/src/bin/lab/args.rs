@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum, value_parser};
 use regex::Regex;
 use vrnic_qemu::adapter::{Transport, parse_transport};
+use vrnic_qemu::lab::script::OUTPUT;
 use vrnic_qemu::pair::GUESTS_MAX;
 use vrnic_qemu::roots::stock;
 
@@ -77,6 +78,13 @@ pub(crate) struct Args {
     /// bring a libibverbs of a release that the plugin does not know
     #[arg(long)]
     pub(crate) preload_verbs: bool,
+
+    /// Load the checker of programs that use verbs into all programs. A program in which it finds a
+    /// mistake ends with 66 instead of 0. Words with commas between them may follow: hints, strict.
+    /// docs/checker.md lists the mistakes
+    #[arg(long, value_name = "WORDS", num_args = 0..=1, default_missing_value = "")]
+    #[arg(value_parser = words)]
+    pub(crate) check: Option<Words>,
 
     /// Load this module of the stock kernel, and those that it needs. Parameters may follow, as in
     /// --module 'bonding mode=1'. Can be given several times
@@ -198,6 +206,32 @@ pub(crate) enum Image {
     Apps,
 }
 
+/// Words of --check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words(Vec<String>);
+
+impl Words {
+    /// Returns what the checker reads as its options.
+    pub(crate) fn options(&self, saves: bool) -> String {
+        let mut options = vec!["fail".to_owned()];
+        options.extend(self.0.iter().cloned());
+        // --output keeps it.
+        options.extend(saves.then(|| format!("json={OUTPUT}/checker.jsonl")));
+        options.join(",")
+    }
+}
+
+/// Parses the words of --check.
+fn words(text: &str) -> Result<Words> {
+    let words = text.split(',').filter(|word| !word.is_empty());
+    let word = |word: &str| {
+        let known = ["hints", "strict"].contains(&word);
+        ensure!(known, "'{word}' is not a word of --check, which are hints and strict");
+        Ok(word.to_owned())
+    };
+    words.map(word).collect::<Result<_>>().map(Words)
+}
+
 /// Parses an amount of memory, such as 512M. Returns MiB.
 fn mebibytes(text: &str) -> Result<u32> {
     let (number, factor) = match (text.strip_suffix('M'), text.strip_suffix('G')) {
@@ -268,6 +302,21 @@ mod tests {
         for seconds in ["0", "31536001", "18446744073709551615", "-1"] {
             assert!(parse(seconds).is_err(), "{seconds}");
         }
+    }
+
+    #[test]
+    fn the_checker_gets_the_words_that_it_knows() {
+        let parse = |options: &[&str]| {
+            let args = Args::try_parse_from([&["lab"], options, &["--", "true"]].concat());
+            args.map(|args| args.check.map(|words| words.options(false)))
+        };
+        assert_eq!(parse(&[]).expect("options"), None);
+        assert_eq!(parse(&["--check"]).expect("options").as_deref(), Some("fail"));
+        let all = parse(&["--check", "strict,hints"]).expect("options");
+        assert_eq!(all.as_deref(), Some("fail,strict,hints"));
+        let error = parse(&["--check", "quick"]).expect_err("not a word").to_string();
+        assert!(error.contains("'quick' is not a word of --check"), "{error}");
+        assert_eq!(Words::default().options(true), "fail,json=/output/checker.jsonl");
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use vrnic_qemu::adapter::names;
 use vrnic_qemu::command::Command;
-use vrnic_qemu::container::{self, Container, PLUGIN, check};
+use vrnic_qemu::container::{self, Container, PLUGIN, ROOT, check};
 use vrnic_qemu::lab::bundled;
 use vrnic_qemu::lab::job::Job;
 use vrnic_qemu::lab::scenario::{Scenario, text};
@@ -19,6 +19,7 @@ use vrnic_qemu::machine::room;
 use vrnic_qemu::pair::Options;
 use vrnic_qemu::roots::disk::{Disk, Start};
 use vrnic_qemu::roots::kernel;
+use vrnic_qemu::roots::overlay::{CHECKER, checker};
 use vrnic_qemu::roots::stock::{self, Stock};
 use vrnic_qemu::setup::SHARE;
 
@@ -68,6 +69,10 @@ impl Plan {
         if let Some(container) = &container {
             files.extend(plugin(container, &paths)?);
             prepare += &container.mounting();
+        }
+        if args.check.is_some() {
+            files.push(checker(&paths)?);
+            prepare += &container.as_ref().map_or(Ok(String::new()), checking)?;
         }
         let uplinks = args.uplinks.iter().enumerate().flat_map(|(number, settings)| {
             ["--uplink".to_owned(), format!("name=up{number},{settings}")]
@@ -216,21 +221,33 @@ fn plugin(container: &Container, paths: &Paths) -> Result<Option<(String, Vec<u8
     Ok(Some((PLUGIN.to_owned(), data)))
 }
 
+/// Returns the shell commands that give a root the checker.
+fn checking(container: &Container) -> Result<String> {
+    if let Some(why) = container.unfit() {
+        bail!("{why}, so --check cannot be used with it");
+    }
+    Ok(format!("mkdir -p {ROOT}/vrnic && cp {CHECKER} {ROOT}{CHECKER}\n"))
+}
+
 /// Returns where the commands run. Says which libibverbs programs load first, or which they bring.
 fn place(args: &Args, container: Option<Container>) -> Result<Place> {
     let library = match &container {
         None => Some(LIBRARY.to_owned()),
         Some(container) => container.verbs.library(),
     };
+    let check = args.check.as_ref().map(|words| words.options(args.output.is_some()));
+    // The checker is before the library whose functions it replaces.
+    let mut preload: Vec<_> = check.iter().map(|_| CHECKER.to_owned()).collect();
     if args.preload_verbs {
         let library =
             library.context("the root has no libibverbs that --preload-verbs can load")?;
         step(format!("all programs load {library} first (LD_PRELOAD)"));
-        return Ok(Place { container, preload: Some(library) });
+        preload.push(library);
+        return Ok(Place { container, preload, check });
     }
     let folders = [args.copy.as_deref(), container.as_ref().map(|it| it.folder.as_path())];
     if let Some(file) = folders.into_iter().flatten().find_map(bundled::find) {
         step(bundled::hint(&file));
     }
-    Ok(Place { container, preload: None })
+    Ok(Place { container, preload, check })
 }
