@@ -46,6 +46,7 @@ const SUITES: &[Entry] = &[
     ("injected_packets", conformance::injected_packets::suite),
     ("events", machine::events::suite),
     ("smp", machine::smp::suite),
+    ("checker", programs::checker::suite),
     ("rails", network::rails::suite),
     ("hotplug", machine::hotplug::suite),
     ("pairing", network::pairing::suite),

@@ -27,7 +27,8 @@ int main(int argc, char **argv)
 	if (wrong)
 		end(mr);
 	post_write(&two, key);
-	MUST(wait_for_one(&two) == (wrong ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS));
+	/* Devices differ in the error. */
+	MUST((wait_for_one(&two) == IBV_WC_SUCCESS) == !wrong);
 	if (!wrong)
 		end(mr);
 	finish(&two);

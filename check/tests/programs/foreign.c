@@ -21,7 +21,8 @@ int main(int argc, char **argv)
 	mr = ibv_reg_mr(other, two.buffer, SIZE, ACCESS);
 	MUST(mr);
 	post_write(&two, wrong ? mr->lkey : two.mr->lkey);
-	MUST(wait_for_one(&two) == (wrong ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS));
+	/* Devices differ in the error. */
+	MUST((wait_for_one(&two) == IBV_WC_SUCCESS) == !wrong);
 	MUST(!ibv_dereg_mr(mr));
 	MUST(!ibv_dealloc_pd(other));
 	finish(&two);

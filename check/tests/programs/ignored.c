@@ -14,6 +14,11 @@ int main(void)
 	create(&two, 64);
 	MUST(!ibv_destroy_qp(two.qp[1]));
 	cq = ibv_create_cq_ex(two.context, &queue);
+	if (!cq && errno == EOPNOTSUPP) {
+		two.qp[1] = create_pair(&two);
+		finish(&two);
+		return 0;
+	}
 	MUST(cq && cq->cqe < 16);
 	attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
 	two.qp[1] = ibv_create_qp(two.pd, &attr);

@@ -16,7 +16,8 @@ int main(int argc, char **argv)
 
 	start(&two);
 	post_write(&two, wrong ? 65 : 64);
-	MUST(wait_for_one(&two) == (wrong ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS));
+	/* Devices differ in the error. */
+	MUST((wait_for_one(&two) == IBV_WC_SUCCESS) == !wrong);
 	finish(&two);
 	return 0;
 }

@@ -1,6 +1,7 @@
 //! Programs of others, and what users of this repository run.
 
 pub(crate) mod apps;
+pub(crate) mod checker;
 pub(crate) mod image;
 pub(crate) mod lab;
 pub(crate) mod layouts;
