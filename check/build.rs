@@ -1,5 +1,5 @@
-//! Generates bindings of the public header of libibverbs. Its structs have the same layout in all
-//! releases: new fields are only added where older programs do not look.
+//! Generates bindings of the public headers of libibverbs and librdmacm. Their structs have the
+//! same layout in all releases: new fields are only added where older programs do not look.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use vrnic_bind::ToolRoot;
 
-/// Types of the header.
+/// Types of the headers.
 const TYPES: &str = "ibv_(context|pd|mr|cq|cq_ex|qp|qp_ex|srq|comp_channel|async_event|wc|sge|\
                      send_wr|recv_wr|qp_attr|qp_init_attr|qp_init_attr_ex|qp_open_attr|\
                      cq_init_attr_ex|srq_init_attr|srq_init_attr_ex|parent_domain_init_attr|\
@@ -15,7 +15,8 @@ const TYPES: &str = "ibv_(context|pd|mr|cq|cq_ex|qp|qp_ex|srq|comp_channel|async
                      wc_status|create_cq_wc_flags|create_cq_attr_flags|cq_init_attr_mask|\
                      send_flags|access_flags|qp_state|qp_type|qp_attr_mask|event_type|\
                      rereg_mr_flags|transport_type|qp_init_attr_mask|srq_init_attr_mask)|\
-                     verbs_context";
+                     verbs_context|\
+                     rdma_(cm_id|cm_event|cm_event_type|conn_param|event_channel|port_space)";
 
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=wrapper.h");

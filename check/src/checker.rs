@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::thread::LocalKey;
 
 use crate::model::tables::Tables;
 use crate::report;
@@ -14,8 +15,10 @@ static TABLES: AtomicPtr<Tables> = AtomicPtr::new(std::ptr::null_mut());
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Depth of calls into the library, whose own calls are not the program's.
+    /// Depth of calls into libibverbs, whose own calls are not the program's.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Depth of calls into librdmacm. Its calls of libibverbs count as the program's.
+    static MANAGED: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Returns what is known of this process.
@@ -59,28 +62,54 @@ pub(crate) fn here(call: &'static str) -> Place {
     Place { call, stack: stack::capture() }
 }
 
-/// Returns whether this call comes from the library itself.
+/// Returns whether this call comes from libibverbs itself.
 pub(crate) fn is_inside() -> bool {
     DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0)
 }
 
-/// Calls the library.
+/// Calls libibverbs.
 pub(crate) fn inside<R>(call: impl FnOnce() -> R) -> R {
-    change_depth(1);
-    let _until_the_end = Inside;
+    let _until_the_end = Inside::enter(&DEPTH);
     call()
 }
 
-fn change_depth(by: i32) {
-    // A thread that ends has no depth any more.
-    let _unless_it_ends = DEPTH.try_with(|depth| depth.set(depth.get().saturating_add_signed(by)));
+/// Returns whether this call comes from librdmacm itself.
+pub(crate) fn is_managed() -> bool {
+    MANAGED.try_with(Cell::get).is_ok_and(|depth| depth > 0)
 }
 
-/// A call into the library, which also ends if the thread is cancelled.
-struct Inside;
+/// Calls librdmacm.
+pub(crate) fn managed<R>(call: impl FnOnce() -> R) -> R {
+    let _until_the_end = Inside::enter(&MANAGED);
+    call()
+}
+
+/// Returns a number that this thread has, and no other thread at the same time.
+pub(crate) fn thread() -> usize {
+    // A thread that ends has none any more.
+    DEPTH.try_with(|depth| std::ptr::from_ref(depth) as usize).unwrap_or(0)
+}
+
+/// A depth of calls of each thread.
+type Depth = LocalKey<Cell<u32>>;
+
+/// A call into a library, which also ends if the thread is cancelled.
+struct Inside(&'static Depth);
+
+impl Inside {
+    fn enter(depth: &'static Depth) -> Self {
+        change(depth, 1);
+        Self(depth)
+    }
+}
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        change_depth(-1);
+        change(self.0, -1);
     }
+}
+
+fn change(depth: &'static Depth, by: i32) {
+    // A thread that ends has no depth any more.
+    let _unless_it_ends = depth.try_with(|depth| depth.set(depth.get().saturating_add_signed(by)));
 }

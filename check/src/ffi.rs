@@ -1,4 +1,4 @@
-//! Bindings of the public header of libibverbs, generated at build time.
+//! Bindings of the public headers of libibverbs and librdmacm, generated at build time.
 #![allow(
     missing_docs,
     non_camel_case_types,

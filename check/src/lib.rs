@@ -1,9 +1,9 @@
 //! libvrnic_check: names the mistakes that a program makes with verbs, while it runs.
 //!
 //! The library is loaded into a program with `LD_PRELOAD`. Its functions stand in for those of
-//! libibverbs, which they call. It follows all objects and requests, compares them with the rules
-//! of [docs/checker.md], and prints what is against one. The program needs no change, and any
-//! device will do.
+//! libibverbs and librdmacm, which they call. It follows all objects and requests, compares them
+//! with the rules of [docs/checker.md], and prints what is against one. The program needs no
+//! change, and any device will do.
 //!
 //! A fault of the checker must not change the program: the checker ends its work if it fails.
 //!
@@ -11,14 +11,14 @@
 //! | --- | --- |
 //! | [`rules`] | the rules |
 //! | [`options`] | the environment variable with options |
-//! | [`ffi`] | bindings of libibverbs |
+//! | [`ffi`] | bindings of libibverbs and librdmacm |
 //! | [`stack`] | stacks of calls |
 //! | [`bytes`] | the bytes of buffers |
 //! | [`signals`] | writes without signals, and work that is not cancelled |
 //! | [`report`] | what is printed |
 //! | [`model`] | objects and requests, and the checks |
 //! | [`checker`] | the checker of this process |
-//! | [`calls`] | functions that stand in for those of libibverbs |
+//! | [`calls`] | functions that stand in for those of libibverbs and librdmacm |
 //! | [`start`] | begin and end of the process |
 //!
 //! `unsafe` is confined to [`stack`], [`bytes`], [`checker`], [`signals`], [`calls`] and

@@ -132,6 +132,27 @@ rules! {
     DestroyedInUse = 22, "destroyed-in-use",
         "An object cannot be destroyed, because others still use it.",
         "ibv_create_cq(3), ibv_alloc_pd(3), ibv_create_srq(3): the call fails, and the object stays";
+    /// The program waits for ever, or the memory of the event is lost.
+    ManagerEventKept = 23, "cm-event-not-acknowledged",
+        "An event of the connection manager is not acknowledged.",
+        "rdma_get_cm_event(3): destroying an identifier waits for the acknowledgement of its events";
+    /// The program waits for ever.
+    DestroyedInsideEvent = 24, "destroyed-inside-event",
+        "An identifier is destroyed by the thread that has taken its event, before it acknowledges it.",
+        "rdma_destroy_id(3), rdma_ack_cm_event(3): acknowledge all events before";
+    /// The call fails.
+    PrivateDataTooLong = 25, "private-data-too-long",
+        "A message of the connection manager has less room than its private data need.",
+        "rdma_connect(3); IBTA 12.6: 56 bytes in a request for a connection, 196 in a reply, 148 in \
+         a refusal";
+    /// The second call has no effect.
+    DisconnectedTwice = 26, "disconnected-twice",
+        "A connection is disconnected twice by one end.",
+        "rdma_disconnect(3): each side calls it once";
+    /// The call fails.
+    IdentifierUsedAgain = 27, "identifier-used-again",
+        "An identifier that has had a connection is used for another one.",
+        "rdma_connect(3), rdma_create_id(3): each connection has an identifier of its own";
 }
 
 impl Rule {

@@ -198,6 +198,11 @@ pub(crate) fn let_go() {
 }
 
 impl Stack {
+    /// Returns whether the innermost caller is in a library whose name begins so.
+    pub(crate) fn is_called_by(self, library: &str) -> bool {
+        self.frames().first().is_some_and(|frame| frame.library.starts_with(library))
+    }
+
     /// Returns the frames, the innermost first.
     pub(crate) fn frames(self) -> Vec<Frame> {
         let addresses = {

@@ -1,5 +1,5 @@
-//! The calls of the program: functions of libibverbs that this library exports instead, and those
-//! that a program calls by pointers in the objects.
+//! The calls of the program: functions of libibverbs and librdmacm that this library exports
+//! instead, and those that a program calls by pointers in the objects.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -14,9 +14,11 @@
 //! | [`data`] | posts and polls |
 //! | [`writes`] | posts of the extended interface |
 //! | [`polls`] | polls of the extended interface |
+//! | [`manager`] | the connection manager |
 
 mod data;
 mod domains;
+mod manager;
 mod memory;
 mod opening;
 mod pairs;

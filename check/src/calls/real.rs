@@ -9,6 +9,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const VERSION: &CStr = c"IBVERBS_1.1";
 /// The file of the library.
 const LIBRARY: &CStr = c"libibverbs.so.1";
+/// The file of the library of the connection manager.
+const MANAGER: &CStr = c"librdmacm.so.1";
+/// How the names of the functions of that library begin.
+const MANAGED: &[u8] = b"rdma_";
 /// The begin of the names of copies of the library.
 const FILE: &[u8] = b"/libibverbs-";
 
@@ -48,10 +52,12 @@ fn find(name: &CStr) -> *mut c_void {
     if !next.is_null() {
         return next;
     }
+    let is_managed = name.to_bytes().starts_with(MANAGED);
+    let file = if is_managed { MANAGER } else { LIBRARY };
     // SAFETY: the name is a string that ends with zero. The library is loaded already, if somebody
     // calls its functions.
-    let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    let library = if library.is_null() { other_copy() } else { library };
+    let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    let library = if library.is_null() && !is_managed { other_copy() } else { library };
     if library.is_null() {
         return ptr::null_mut();
     }
@@ -92,13 +98,16 @@ fn other_copy() -> *mut c_void {
 /// Defines functions that stand in for those of the library. `or` is the result if the library does
 /// not have the function. The name between bars calls it. A thread that is cancelled during this
 /// call unwinds through the function.
+///
+/// What a library calls itself is not the program's. The functions after `within` call one that
+/// does not look at them, and the one after it says whether the caller is such a library.
 macro_rules! interpose {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty
+    (within $inside:path, $is_inside:path; $($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty
         $(, or $missing:expr)?; |$real:ident| $body:block)*) => {$(
         $(#[$meta])*
         ///
         /// # Safety
-        /// The conditions of the function of libibverbs with this name.
+        /// The conditions of the library's function with this name.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
@@ -110,16 +119,22 @@ macro_rules! interpose {
                 }
             };
             let Some(address) = REAL.address() else { return $($missing)? };
-            // SAFETY: the function of this name in libibverbs has this type.
+            // SAFETY: the library's function of this name has this type.
             let function: Function = unsafe { std::mem::transmute(address) };
             // SAFETY: the program calls this function with these arguments.
-            let $real = || $crate::checker::inside(|| unsafe { function($($arg),*) });
-            if $crate::checker::is_inside() {
+            let $real = || $inside(|| unsafe { function($($arg),*) });
+            if $is_inside() {
                 return $real();
             }
             $body
         }
     )*};
+    ($($functions:tt)*) => {
+        $crate::calls::real::interpose! {
+            within $crate::checker::inside, $crate::checker::is_inside;
+            $($functions)*
+        }
+    };
 }
 
 pub(super) use interpose;

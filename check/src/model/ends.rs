@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::ffi::{IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPT_XRC_RECV};
+use crate::model::manager;
 use crate::model::objects::{QueuePair, Queues, SharedQueue};
 use crate::model::regions::Region;
 use crate::model::requests::Request;
@@ -11,6 +12,9 @@ use crate::model::tables::Tables;
 use crate::report::{self, Finding};
 use crate::rules::Rule;
 use crate::stack::Place;
+
+/// How the name of the library of the connection manager begins.
+const MANAGER: &str = "librdmacm.";
 
 /// A use of a region by an outstanding request.
 pub(crate) struct Use {
@@ -205,10 +209,19 @@ pub(crate) fn closed(tables: &Tables, device: usize, place: Place) {
 /// Reports what exists when the process ends.
 pub(crate) fn exit(tables: &Tables) {
     let devices = tables.devices.all().into_iter();
+    // librdmacm keeps the devices that it opens.
+    let devices = devices.filter(|device| !device.made.stack.is_called_by(MANAGER));
     let devices =
         devices.map(|device| Left { name: device.name.clone(), device: 0, made: device.made });
+    let identifiers = tables.identifiers.all().into_iter();
+    let identifiers = identifiers.map(|identifier| Left {
+        name: identifier.name(),
+        device: 0,
+        made: identifier.made,
+    });
     let place = Place { call: "exit", ..Place::default() };
-    for object in devices.chain(left(tables)) {
+    manager::exit(tables, place);
+    for object in devices.chain(identifiers).chain(left(tables)) {
         report::report(&Finding {
             rule: Rule::NotFreed,
             is_hint: true,

@@ -42,7 +42,7 @@ pub(crate) fn check_end(events: &Events, name: &str, place: Place) {
     if events.open() == 0 {
         return;
     }
-    if signals::uncancelled(|| is_acknowledged_soon(events)) {
+    if signals::uncancelled(|| is_done_soon(|| events.open() == 0)) {
         return;
     }
     report::report(&Finding {
@@ -59,19 +59,20 @@ pub(crate) fn check_end(events: &Events, name: &str, place: Place) {
     });
 }
 
-/// Waits for a while, as long as there is somebody to wait for.
-fn is_acknowledged_soon(events: &Events) -> bool {
+/// Waits for a while until something is done, as long as there is somebody who could do it.
+pub(crate) fn is_done_soon(is_done: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while has_other_threads() && start.elapsed() < PATIENCE {
         std::thread::sleep(LOOK);
-        if events.open() == 0 {
+        if is_done() {
             return true;
         }
     }
     false
 }
 
-fn has_other_threads() -> bool {
+/// Returns whether the process has other threads than this one.
+pub(crate) fn has_other_threads() -> bool {
     std::fs::read_dir("/proc/self/task").map_or(true, |tasks| tasks.count() > 1)
 }
 

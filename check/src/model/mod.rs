@@ -11,10 +11,12 @@
 //! | [`completions`] | what completions show |
 //! | [`ends`] | objects that are destroyed or left |
 //! | [`events`] | events and their acknowledgement |
+//! | [`manager`] | identifiers of the connection manager |
 
 pub(crate) mod completions;
 pub(crate) mod ends;
 pub(crate) mod events;
+pub(crate) mod manager;
 pub(crate) mod objects;
 pub(crate) mod posts;
 pub(crate) mod regions;

@@ -260,3 +260,45 @@ pub(crate) struct Channel {
     pub(crate) device: usize,
     pub(crate) made: Place,
 }
+
+/// An identifier of the connection manager.
+#[derive(Debug)]
+pub(crate) struct Identifier {
+    /// The number of this identifier in reports, by order of creation.
+    pub(crate) number: u64,
+    pub(crate) made: Place,
+    /// True if it is one for datagrams.
+    pub(crate) is_datagram: bool,
+    pub(crate) steps: Mutex<Steps>,
+}
+
+/// What the program has done with an identifier, and the calls that have done it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Steps {
+    pub(crate) connected: Option<Place>,
+    pub(crate) disconnected: Option<Place>,
+}
+
+/// An event of the connection manager that is not acknowledged.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) owner: Arc<Identifier>,
+    /// The event's name.
+    pub(crate) kind: &'static str,
+    /// The call that has taken it.
+    pub(crate) taken: Place,
+    /// The number of the thread that has taken it.
+    pub(crate) thread: usize,
+}
+
+impl Identifier {
+    pub(crate) fn new(number: u64, is_datagram: bool, made: Place) -> Self {
+        Self { number, made, is_datagram, steps: Mutex::default() }
+    }
+
+    /// Returns the identifier's name in reports.
+    pub(crate) fn name(&self) -> String {
+        let kind = if self.is_datagram { "datagrams" } else { "a connection" };
+        format!("identifier {} of {kind}", self.number)
+    }
+}

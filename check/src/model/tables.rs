@@ -8,7 +8,9 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use parking_lot::RwLock;
 
-use crate::model::objects::{Channel, CompletionQueue, Device, Domain, QueuePair, SharedQueue};
+use crate::model::objects::{
+    Channel, CompletionQueue, Device, Domain, Identifier, QueuePair, Received, SharedQueue,
+};
 use crate::model::regions::Region;
 
 /// How long the end of the process waits for a table that another thread uses.
@@ -75,6 +77,10 @@ pub(crate) struct Tables {
     pub(crate) completion_queues: Table<CompletionQueue>,
     pub(crate) pairs: Table<QueuePair>,
     pub(crate) shared: Table<SharedQueue>,
+    /// Identifiers of the connection manager.
+    pub(crate) identifiers: Table<Identifier>,
+    /// Events of the connection manager that are not acknowledged.
+    pub(crate) manager_events: Table<Received>,
     /// Devices that were opened.
     pub(crate) opened: AtomicU64,
     /// Requests that were posted.
