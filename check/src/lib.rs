@@ -16,6 +16,7 @@
 //! | [`bytes`] | the bytes of buffers |
 //! | [`signals`] | writes without signals, and work that is not cancelled |
 //! | [`report`] | what is printed |
+//! | [`sarif`] | reports for forges |
 //! | [`model`] | objects and requests, and the checks |
 //! | [`checker`] | the checker of this process |
 //! | [`calls`] | functions that stand in for those of libibverbs and librdmacm |
@@ -32,6 +33,7 @@ mod model;
 pub mod options;
 mod report;
 pub mod rules;
+mod sarif;
 mod signals;
 mod stack;
 mod start;

@@ -12,6 +12,8 @@ pub const VARIABLE: &str = "VRNIC_CHECK";
 pub struct Options {
     /// The file to which reports are added as lines of JSON.
     pub json: Option<PathBuf>,
+    /// The document of SARIF to which reports are added.
+    pub sarif: Option<PathBuf>,
     /// True if a process with a mistake ends with an exit status of its own.
     pub fail: bool,
     /// True if all bytes of buffers are compared, and not samples of large ones.
@@ -51,6 +53,7 @@ impl Options {
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 Some(("json", file)) if !file.is_empty() => options.json = Some(file.into()),
+                Some(("sarif", file)) if !file.is_empty() => options.sarif = Some(file.into()),
                 Some(("suppressions", file)) if !file.is_empty() => {
                     options.suppressions.extend(suppressions(Path::new(file))?);
                 }
@@ -59,8 +62,8 @@ impl Options {
                 None if word == "hints" => options.hints = true,
                 _ => {
                     return Err(format!(
-                        "{VARIABLE} has the unknown option '{word}'; there are json=FILE, fail, \
-                         strict, hints and suppressions=FILE"
+                        "{VARIABLE} has the unknown option '{word}'; there are json=FILE, \
+                         sarif=FILE, fail, strict, hints and suppressions=FILE"
                     ));
                 }
             }
@@ -140,15 +143,16 @@ mod tests {
 
     #[test]
     fn options_are_words_with_commas() {
-        let options = Options::parse("json=out.json, fail,,hints").expect("options");
+        let options = Options::parse("json=out.json, fail,,hints,sarif=b").expect("options");
         assert_eq!(options.json.as_deref(), Some(Path::new("out.json")));
+        assert_eq!(options.sarif.as_deref(), Some(Path::new("b")));
         assert!(options.fail && options.hints && !options.strict);
         assert_eq!(Options::parse(""), Ok(Options::default()));
     }
 
     #[test]
     fn unknown_options_are_named() {
-        for word in ["fast", "fail=1", "json", "json="] {
+        for word in ["fast", "fail=1", "json", "json=", "sarif="] {
             let error = Options::parse(&format!("fail,{word}")).expect_err("not an option");
             assert!(error.contains(&format!("unknown option '{word}'")), "{error}");
         }

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::options::{self, Options};
 use crate::rules::Rule;
+use crate::sarif;
 use crate::signals;
 use crate::stack::{Frame, Place};
 
@@ -63,6 +64,10 @@ struct Reporter {
     /// The file for lines of JSON. A program may close descriptors that it does not know, so none
     /// is kept.
     json: Option<PathBuf>,
+    /// The document of SARIF.
+    sarif: Option<PathBuf>,
+    /// The folder in which the process was started.
+    folder: PathBuf,
     counted: Mutex<Counted>,
 }
 
@@ -93,15 +98,24 @@ struct JsonReport<'a> {
 /// # Errors
 /// A sentence, if the file for reports cannot be written.
 pub(crate) fn start(options: Options) -> Result<(), String> {
-    // The program may change its folder.
-    let json = options.json.as_deref().map(|path| {
-        let path = path::absolute(path).map_err(|error| unwritten(path, &error))?;
-        open(&path).map_err(|error| unwritten(&path, &error))?;
-        Ok::<_, String>(path)
-    });
-    let json = json.transpose()?;
-    let _started_once = REPORTER.set(Reporter { options, json, counted: Mutex::default() });
+    let json = first(options.json.as_deref(), |path| open(path).map(drop))?;
+    let sarif = first(options.sarif.as_deref(), sarif::begin)?;
+    let folder = std::env::current_dir().unwrap_or_default();
+    let counted = Mutex::default();
+    let _started_once = REPORTER.set(Reporter { options, json, sarif, folder, counted });
     Ok(())
+}
+
+/// Returns the absolute path of a file for reports, because the program may change its folder,
+/// after a first use of it.
+fn first(
+    path: Option<&Path>,
+    uses: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<Option<PathBuf>, String> {
+    let Some(path) = path else { return Ok(None) };
+    let path = path::absolute(path).map_err(|error| unwritten(path, &error))?;
+    uses(&path).map_err(|error| unwritten(&path, &error))?;
+    Ok(Some(path))
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -173,10 +187,29 @@ fn count_and_print(reporter: &Reporter, finding: &Finding) {
         return;
     }
     print(&text(finding, &began, &shown));
-    let Some(path) = reporter.json.as_deref() else { return };
-    let line = json(finding, &began, &shown);
-    let written = signals::write(|| open(path)?.write_all(line.as_bytes()));
-    if let Err(error) = written {
+    if let Some(path) = reporter.json.as_deref() {
+        let line = json(finding, &began, &shown);
+        keep(path, || open(path)?.write_all(line.as_bytes()));
+    }
+    if let Some(path) = reporter.sarif.as_deref() {
+        let titles = [Some(finding.shown), finding.began]
+            .map(|place| place.map(|place| place.call).unwrap_or_default());
+        let titles = [format!("seen by {}", titles[0]), format!("began with {}", titles[1])];
+        let stack = |title, frames| Some(sarif::Stack { title, frames });
+        let began = finding.began.and_then(|_| stack(&titles[1], &began));
+        let result = sarif::Reported {
+            rule,
+            is_hint,
+            text: &finding.text,
+            stacks: [stack(&titles[0], &shown), began],
+        };
+        keep(path, || sarif::add(path, &reporter.folder, &result));
+    }
+}
+
+/// Writes to a file for reports, and says so if that fails.
+fn keep(path: &Path, write: impl FnOnce() -> io::Result<()>) {
+    if let Err(error) = signals::write(write) {
         say(&unwritten(path, &error));
     }
 }
@@ -298,6 +331,7 @@ mod tests {
         let frame = Frame {
             function: Some(function.to_owned()),
             line: None,
+            path: None,
             library: library.to_owned(),
             offset: 0,
         };

@@ -43,6 +43,8 @@ pub(crate) struct Frame {
     pub(crate) function: Option<String>,
     /// The source and the line, if they are known.
     pub(crate) line: Option<String>,
+    /// The path of the source, if it is known.
+    pub(crate) path: Option<String>,
     /// The file of the program or library, without its folder.
     pub(crate) library: String,
     /// The place in this file.
@@ -231,17 +233,19 @@ fn frames(address: usize) -> Vec<Frame> {
     let offset = address.wrapping_sub(base);
     let mut frames = Vec::new();
     backtrace::resolve(address as *mut c_void, |symbol| {
-        let file = symbol.filename().and_then(|file| file.file_name());
+        let path = symbol.filename();
+        let file = path.and_then(|path| path.file_name());
         let file = file.map(|file| file.to_string_lossy().into_owned());
         frames.push(Frame {
             function: symbol.name().map(|name| format!("{name:#}")),
             line: file.zip(symbol.lineno()).map(|(file, line)| format!("{file}:{line}")),
+            path: path.map(|path| path.to_string_lossy().into_owned()),
             library: library.clone(),
             offset,
         });
     });
     if frames.is_empty() {
-        frames.push(Frame { function: None, line: None, library, offset });
+        frames.push(Frame { function: None, line: None, path: None, library, offset });
     }
     frames
 }

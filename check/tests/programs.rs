@@ -41,6 +41,7 @@ fn main() -> ExitCode {
     let mut trials = rules();
     trials.extend(stock());
     trials.extend(options());
+    trials.extend(forms());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -197,6 +198,32 @@ fn stock() -> Vec<Trial> {
             .with_ignored_flag(!is_there && !is_demanded)
     };
     PROGRAMS.iter().map(trial).collect()
+}
+
+/// Returns the trials of options that show more, or in another form.
+fn forms() -> Vec<Trial> {
+    let trial = |name: &str, run: fn() -> Result<(), Failed>| {
+        Trial::test(name, run).with_ignored_flag(is_left_out())
+    };
+    vec![
+        trial("a document for forges has the reports of all processes", || {
+            let folder = tempfile::tempdir()?;
+            let program = build("changed", folder.path())?;
+            let document = folder.path().join("out.sarif");
+            let script = format!("{0} right; {0} wrong; {0} wrong", program.display());
+            let run = checked(&format!("fail,sarif={}", document.display()), &script)?;
+            let text = run.ended(MISTAKE)?;
+            let document = std::fs::read_to_string(&document)?;
+            let found = vrnic_stock::sarif::results(&document)?;
+            let is_place = |result: &String| {
+                result.starts_with("send-buffer-changed ") && result.contains("/two.h:")
+            };
+            if found.len() == 2 && found.iter().all(is_place) {
+                return Ok(());
+            }
+            Err(format!("{found:?}: {text}").into())
+        }),
+    ]
 }
 
 fn options() -> Vec<Trial> {

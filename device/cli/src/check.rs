@@ -41,6 +41,9 @@ pub(crate) struct Check {
     /// Add each report to a file, as a line of JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Add each report to a document of SARIF, which forges show next to the code
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
     /// Do not print the reports that a file has lines for
     #[arg(long, value_name = "FILE")]
     suppressions: Vec<PathBuf>,
@@ -86,6 +89,7 @@ impl Check {
         let words = words.into_iter().filter(|(is_set, _)| *is_set);
         let mut options: Vec<_> = words.map(|(_, word)| word.to_owned()).collect();
         let json = self.json.iter().map(|file| ("json", file));
+        let json = json.chain(self.sarif.iter().map(|file| ("sarif", file)));
         let suppressions = self.suppressions.iter().map(|file| ("suppressions", file));
         for (word, file) in json.chain(suppressions) {
             let file = absolute(file)?;
@@ -186,11 +190,12 @@ mod tests {
             hints: false,
             strict: true,
             json: Some("/tmp/out".into()),
+            sarif: Some("/tmp/b".into()),
             suppressions: vec!["/etc/known".into()],
             command: Vec::new(),
         };
         let options = check.options().expect("options");
-        assert_eq!(options, "fail,strict,json=/tmp/out,suppressions=/etc/known");
+        assert_eq!(options, "fail,strict,json=/tmp/out,sarif=/tmp/b,suppressions=/etc/known");
         let check = Check { json: Some("a,b".into()), ..check };
         assert!(check.options().expect_err("a comma").to_string().contains("comma"));
     }

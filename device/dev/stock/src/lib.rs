@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checked;
+pub mod sarif;
 
 use std::io;
 use std::net::TcpListener;
