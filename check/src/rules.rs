@@ -153,6 +153,14 @@ rules! {
     IdentifierUsedAgain = 27, "identifier-used-again",
         "An identifier that has had a connection is used for another one.",
         "rdma_connect(3), rdma_create_id(3): each connection has an identifier of its own";
+    /// Old data may be sent.
+    UnfencedRead = 28, "unfenced-read",
+        "A request sends what a read before it brings, and does not wait for the read.",
+        "ibv_post_send(3): IBV_SEND_FENCE; IBTA 10.8.3.3: ordering of work requests";
+    /// The peer may see the flag before the data.
+    FlagOnOtherPair = 29, "flag-on-other-pair",
+        "A flag is written by another queue pair than the data, before these have been written.",
+        "IBTA 9.5: the order of operations is that of one queue pair";
 }
 
 impl Rule {

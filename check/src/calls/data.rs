@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 
 use crate::calls::pointers::originals;
 use crate::checker::{here, inside, watch};
-use crate::ffi::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc};
+use crate::ffi::{
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr,
+    ibv_sge, ibv_srq, ibv_wc,
+};
 use crate::model::completions::{self, Completion};
 use crate::model::posts::{self, Side};
 use crate::model::regions::Sge;
@@ -62,7 +65,12 @@ impl WorkRequest for ibv_send_wr {
 
     fn parts(&self) -> (Posted, *const ibv_sge, c_int) {
         let (id, opcode, flags) = (self.wr_id, Some(self.opcode), self.send_flags);
-        let posted = Posted { id, opcode, flags, count: 0, segments: Vec::new() };
+        let target = match self.opcode {
+            // SAFETY: a write has these attributes, which are plain numbers.
+            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => Some(unsafe { self.wr.rdma.rkey }),
+            _ => None,
+        };
+        let posted = Posted { id, opcode, flags, target, ..Posted::default() };
         (posted, self.sg_list, self.num_sge)
     }
 }
@@ -74,7 +82,7 @@ impl WorkRequest for ibv_recv_wr {
 
     fn parts(&self) -> (Posted, *const ibv_sge, c_int) {
         let (id, opcode, flags) = (self.wr_id, None, 0);
-        let posted = Posted { id, opcode, flags, count: 0, segments: Vec::new() };
+        let posted = Posted { id, opcode, flags, ..Posted::default() };
         (posted, self.sg_list, self.num_sge)
     }
 }

@@ -150,7 +150,7 @@ fn check_buffers(pair: &QueuePair, request: &Request, place: Place) {
         Some(Print::Unmapped) => (Rule::BufferUnmapped, "was unmapped"),
         _ => return,
     };
-    let bytes: u64 = request.segments.iter().map(|segment| u64::from(segment.sge.length)).sum();
+    let bytes = request.bytes();
     let start = request.segments.first().map_or(0, |segment| segment.sge.address);
     report::report(&Finding {
         rule,

@@ -7,6 +7,7 @@
 //! | [`regions`] | memory regions |
 //! | [`requests`] | requests between post and completion |
 //! | [`tables`] | all objects of the process |
+//! | [`order`] | requests that must not overtake each other |
 //! | [`posts`] | checks of requests that are posted |
 //! | [`completions`] | what completions show |
 //! | [`ends`] | objects that are destroyed or left |
@@ -18,6 +19,7 @@ pub(crate) mod ends;
 pub(crate) mod events;
 pub(crate) mod manager;
 pub(crate) mod objects;
+pub(crate) mod order;
 pub(crate) mod posts;
 pub(crate) mod regions;
 pub(crate) mod requests;

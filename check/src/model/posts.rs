@@ -11,6 +11,7 @@ use crate::ffi::{
     IBV_ACCESS_LOCAL_WRITE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPT_DRIVER,
 };
 use crate::model::objects::{CompletionQueue, Device, QueuePair, Queues, SharedQueue};
+use crate::model::order;
 use crate::model::regions::Region;
 use crate::model::requests::{Posted, Queue, Request, Segment};
 use crate::model::tables::Tables;
@@ -57,7 +58,12 @@ pub(crate) fn begin(
         0..0
     } else {
         match side {
-            Side::Sends => queues.sends.push(requests),
+            Side::Sends => {
+                let numbers = queues.sends.push(requests);
+                order::check_reads(&pair, &queues.sends, numbers.start);
+                order::check_flags(tables, &pair, &queues.sends, numbers.start);
+                numbers
+            }
             Side::Receives => queues.receives.push(requests),
         }
     };
@@ -99,11 +105,13 @@ fn prepare(tables: &Tables, pair: &QueuePair, side: Side, posted: Posted, place:
         place,
         is_signaled: side == Side::Receives || pair.all_signaled || posted.is_signaled(),
         is_taken: false,
+        is_filled: side == Side::Sends && posted.is_written(),
+        is_unfenced: posted.is_read() && !posted.is_fenced(),
+        target: posted.target,
         print: None,
         segments,
     };
-    if posted.is_read()
-        && !posted.is_fenced()
+    if request.is_unfenced
         && !pair.is_unseen
         && let Some(Print::Bytes(print)) = request.look(report::options().strict)
     {
@@ -371,6 +379,9 @@ pub(crate) fn begin_shared(
             place,
             is_signaled: true,
             is_taken: false,
+            is_filled: false,
+            is_unfenced: false,
+            target: None,
             print: None,
             segments: segments(&owner, &posted, place),
         }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::bytes::{self, Print};
 use crate::ffi::{
-    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
+    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
 };
 use crate::model::regions::{Region, Sge};
 use crate::stack::Place;
@@ -26,6 +26,8 @@ pub(crate) struct Posted {
     pub(crate) count: usize,
     /// The segments, as many as the queue can take.
     pub(crate) segments: Vec<Sge>,
+    /// The remote key of an RDMA write, if it is known.
+    pub(crate) target: Option<u32>,
 }
 
 impl Posted {
@@ -89,6 +91,12 @@ pub(crate) struct Request {
     pub(crate) is_signaled: bool,
     /// True if the library has taken it.
     pub(crate) is_taken: bool,
+    /// True if it is a read or an atomic operation, which fills its segments.
+    pub(crate) is_filled: bool,
+    /// True if it sends its segments, and does not wait for reads before it.
+    pub(crate) is_unfenced: bool,
+    /// The remote key of an RDMA write, if it is known.
+    pub(crate) target: Option<u32>,
     /// What was in the buffers.
     pub(crate) print: Option<u64>,
     pub(crate) segments: Vec<Segment>,
@@ -105,6 +113,11 @@ impl Request {
     pub(crate) fn look(&self, is_strict: bool) -> Option<Print> {
         let ranges = self.ranges().filter(|ranges| !ranges.is_empty())?;
         Some(bytes::fingerprint(ranges, is_strict))
+    }
+
+    /// Returns the bytes of all segments together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| u64::from(segment.sge.length)).sum()
     }
 
     /// Notes that its regions are used.
@@ -134,6 +147,8 @@ pub(crate) struct Queue {
     pub(crate) requests: VecDeque<Request>,
     /// Number of requests that the library has taken.
     taken: usize,
+    /// Number of reads and atomic operations.
+    filled: usize,
     /// The number of the next one.
     next: u64,
 }
@@ -144,6 +159,7 @@ impl Queue {
         let first = self.next;
         for request in requests {
             request.hold();
+            self.filled += usize::from(request.is_filled);
             self.requests.push_back(Request { number: self.next, is_taken: false, ..request });
             self.next += 1;
         }
@@ -155,6 +171,7 @@ impl Queue {
     pub(crate) fn take(&mut self, place: usize, completes: Option<&AtomicI64>) -> Option<Request> {
         let request = self.requests.remove(place)?;
         request.release();
+        self.filled -= usize::from(request.is_filled);
         if request.is_taken {
             self.taken -= 1;
             if request.is_signaled
@@ -164,6 +181,11 @@ impl Queue {
             }
         }
         Some(request)
+    }
+
+    /// Returns the number of reads and atomic operations.
+    pub(crate) fn filled(&self) -> usize {
+        self.filled
     }
 
     /// Returns how many requests the library has taken.
@@ -230,6 +252,9 @@ mod tests {
             place: Place::default(),
             is_signaled: true,
             is_taken: false,
+            is_filled: id == 2,
+            is_unfenced: false,
+            target: None,
             print: None,
             segments: Vec::new(),
         }
@@ -249,8 +274,9 @@ mod tests {
         assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (1, 1));
         queue.settle(second, 1, Some(&expected));
         assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (2, 2));
-        assert_eq!(queue.find(4), None);
+        assert_eq!((queue.find(4), queue.filled()), (None, 1));
         queue.clear(Some(&expected));
+        assert_eq!(queue.filled(), 0);
         assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (0, 0));
     }
 }
