@@ -14,6 +14,7 @@
 //! | [`ffi`] | bindings of libibverbs and librdmacm |
 //! | [`stack`] | stacks of calls |
 //! | [`bytes`] | the bytes of buffers |
+//! | [`guard`] | buffers that the program cannot write to |
 //! | [`signals`] | writes without signals, and work that is not cancelled |
 //! | [`report`] | what is printed |
 //! | [`sarif`] | reports for forges |
@@ -22,13 +23,14 @@
 //! | [`calls`] | functions that stand in for those of libibverbs and librdmacm |
 //! | [`start`] | begin and end of the process |
 //!
-//! `unsafe` is confined to [`stack`], [`bytes`], [`checker`], [`signals`], [`calls`] and
+//! `unsafe` is confined to [`stack`], [`bytes`], [`guard`], [`checker`], [`signals`], [`calls`] and
 //! [`start`].
 
 mod bytes;
 mod calls;
 mod checker;
 mod ffi;
+mod guard;
 mod model;
 pub mod options;
 mod report;

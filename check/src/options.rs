@@ -18,6 +18,8 @@ pub struct Options {
     pub fail: bool,
     /// True if all bytes of buffers are compared, and not samples of large ones.
     pub strict: bool,
+    /// True if the program cannot write to pages of buffers while requests send them.
+    pub guard: bool,
     /// True if hints are printed, which may be wrong.
     pub hints: bool,
     /// Reports that are not printed.
@@ -59,11 +61,12 @@ impl Options {
                 }
                 None if word == "fail" => options.fail = true,
                 None if word == "strict" => options.strict = true,
+                None if word == "guard" => options.guard = true,
                 None if word == "hints" => options.hints = true,
                 _ => {
                     return Err(format!(
                         "{VARIABLE} has the unknown option '{word}'; there are json=FILE, \
-                         sarif=FILE, fail, strict, hints and suppressions=FILE"
+                         sarif=FILE, fail, strict, guard, hints and suppressions=FILE"
                     ));
                 }
             }

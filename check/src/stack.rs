@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use parking_lot::Mutex;
 
 /// Most return addresses of a stack that are kept.
-const FRAMES: usize = 24;
+pub(crate) const FRAMES: usize = 24;
 /// Addresses below this one are no code.
 const FIRST_PAGE: usize = 4096;
 /// Most stacks that are kept. Later ones are unknown.
@@ -171,6 +171,38 @@ fn unwind(here: usize) -> Stack {
         });
     }
     stack
+}
+
+/// Returns the stack with these return addresses.
+pub(crate) fn of(addresses: &[usize]) -> Stack {
+    number(addresses)
+}
+
+/// Writes the return addresses of the stack that a signal has interrupted at an instruction. This
+/// uses no memory of the allocator. Returns their number.
+pub(crate) fn of_signal(into: &mut [usize; FRAMES], instruction: usize) -> usize {
+    let (mut count, mut is_found) = (0, instruction == 0);
+    // SAFETY: the unwinder of libgcc can be used by several threads at a time.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            let address = frame.ip() as usize;
+            if address < FIRST_PAGE {
+                return false;
+            }
+            let is_first = !is_found && address == instruction;
+            is_found |= is_first;
+            if is_found && let Some(place) = into.get_mut(count) {
+                // A return address is after its call, unlike that of the instruction.
+                *place = address + usize::from(is_first);
+                count += 1;
+            }
+            count < FRAMES
+        });
+    }
+    if count == 0 {
+        into[0] = instruction + 1;
+    }
+    count
 }
 
 /// Returns the number of a stack.

@@ -206,6 +206,15 @@ fn forms() -> Vec<Trial> {
         Trial::test(name, run).with_ignored_flag(is_left_out())
     };
     vec![
+        trial("a guarded buffer shows the store that changes it", || {
+            let folder = tempfile::tempdir()?;
+            let program = build("guarded", folder.path())?;
+            let script = format!("{0} right && {0} wrong", program.display());
+            let run = checked("fail,guard", &script)?;
+            let text = run.ended(MISTAKE)?;
+            let store = "seen by the store that changed it\n    #0 prepare_next at guarded.c:13";
+            if text.contains(store) && run.reports.len() == 1 { Ok(()) } else { Err(text.into()) }
+        }),
         trial("a document for forges has the reports of all processes", || {
             let folder = tempfile::tempdir()?;
             let program = build("changed", folder.path())?;

@@ -8,12 +8,16 @@ use crate::ffi::{
     IBV_QPS_ERR, IBV_QPT_RC, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, IBV_WC_RECV, IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR,
 };
+use crate::guard::Guard;
 use crate::model::objects::{CompletionQueue, Device, Failure, QueuePair, Queues};
 use crate::model::requests::Request;
 use crate::model::tables::Tables;
 use crate::report::{self, Finding};
 use crate::rules::Rule;
 use crate::stack::Place;
+
+/// What has shown that a guarded buffer was changed.
+const STORE: &str = "the store that changed it";
 
 /// A completion.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +149,10 @@ fn complete_send(pair: &QueuePair, queues: &mut Queues, completion: &Completion,
 /// Checks whether the buffers of a send are as they were when it was posted.
 fn check_buffers(pair: &QueuePair, request: &Request, place: Place) {
     let Some(before) = request.print else { return };
+    let store = request.guards.iter().find_map(Guard::store);
+    let store = store.map(|stack| Place { call: STORE, stack });
     let (rule, what) = match request.look(report::options().strict) {
+        _ if store.is_some() => (Rule::SendBufferChanged, "was changed"),
         Some(Print::Bytes(now)) if now != before => (Rule::SendBufferChanged, "was changed"),
         Some(Print::Unmapped) => (Rule::BufferUnmapped, "was unmapped"),
         _ => return,
@@ -163,6 +170,6 @@ fn check_buffers(pair: &QueuePair, request: &Request, place: Place) {
             request.place.call
         ),
         began: Some(request.place),
-        shown: place,
+        shown: store.unwrap_or(place),
     });
 }

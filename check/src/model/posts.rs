@@ -110,7 +110,11 @@ fn prepare(tables: &Tables, pair: &QueuePair, side: Side, posted: Posted, place:
         target: posted.target,
         print: None,
         segments,
+        guards: Vec::new(),
     };
+    if request.is_unfenced && !pair.is_unseen && report::options().guard {
+        request.guard();
+    }
     if request.is_unfenced
         && !pair.is_unseen
         && let Some(Print::Bytes(print)) = request.look(report::options().strict)
@@ -384,6 +388,7 @@ pub(crate) fn begin_shared(
             target: None,
             print: None,
             segments: segments(&owner, &posted, place),
+            guards: Vec::new(),
         }
     };
     let requests: Vec<_> = posted.into_iter().map(request).collect();

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::bytes::{self, Print};
 use crate::ffi::{
-    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
+    IBV_ACCESS_LOCAL_WRITE, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
 };
+use crate::guard::Guard;
 use crate::model::regions::{Region, Sge};
 use crate::stack::Place;
 
@@ -100,6 +101,8 @@ pub(crate) struct Request {
     /// What was in the buffers.
     pub(crate) print: Option<u64>,
     pub(crate) segments: Vec<Segment>,
+    /// The guards of its buffers.
+    pub(crate) guards: Vec<Guard>,
 }
 
 impl Request {
@@ -113,6 +116,16 @@ impl Request {
     pub(crate) fn look(&self, is_strict: bool) -> Option<Print> {
         let ranges = self.ranges().filter(|ranges| !ranges.is_empty())?;
         Some(bytes::fingerprint(ranges, is_strict))
+    }
+
+    /// Guards those of its buffers that the program may write to, as far as they fill pages.
+    pub(crate) fn guard(&mut self) {
+        let guard = |segment: &Segment| {
+            let region = segment.region.as_ref()?;
+            let is_writable = region.access & IBV_ACCESS_LOCAL_WRITE != 0;
+            Guard::new(region.range(&segment.sge).filter(|_| is_writable)?)
+        };
+        self.guards = self.segments.iter().filter_map(guard).collect();
     }
 
     /// Returns the bytes of all segments together.
@@ -257,6 +270,7 @@ mod tests {
             target: None,
             print: None,
             segments: Vec::new(),
+            guards: Vec::new(),
         }
     }
 

@@ -38,6 +38,10 @@ pub(crate) struct Check {
     /// Compare all bytes of buffers, and not samples of large ones
     #[arg(long)]
     strict: bool,
+    /// Protect pages of buffers from writes while requests send them, so that a report has the line
+    /// that changes them
+    #[arg(long)]
+    guard: bool,
     /// Add each report to a file, as a line of JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -85,7 +89,12 @@ pub(crate) fn main(check: Check) -> ExitCode {
 impl Check {
     /// Returns the options of the checker. Programs of other folders must find the files.
     fn options(&self) -> anyhow::Result<String> {
-        let words = [(self.fail, "fail"), (self.hints, "hints"), (self.strict, "strict")];
+        let words = [
+            (self.fail, "fail"),
+            (self.hints, "hints"),
+            (self.strict, "strict"),
+            (self.guard, "guard"),
+        ];
         let words = words.into_iter().filter(|(is_set, _)| *is_set);
         let mut options: Vec<_> = words.map(|(_, word)| word.to_owned()).collect();
         let json = self.json.iter().map(|file| ("json", file));
@@ -189,6 +198,7 @@ mod tests {
             fail: true,
             hints: false,
             strict: true,
+            guard: false,
             json: Some("/tmp/out".into()),
             sarif: Some("/tmp/b".into()),
             suppressions: vec!["/etc/known".into()],

@@ -80,8 +80,8 @@ pub(crate) struct Args {
     pub(crate) preload_verbs: bool,
 
     /// Load the checker of programs that use verbs into all programs. A program in which it finds a
-    /// mistake ends with 66 instead of 0. Words with commas between them may follow: hints, strict.
-    /// docs/checker.md lists the mistakes
+    /// mistake ends with 66 instead of 0. Words with commas between them may follow: hints, strict,
+    /// guard. docs/checker.md lists the mistakes
     #[arg(long, value_name = "WORDS", num_args = 0..=1, default_missing_value = "")]
     #[arg(value_parser = words)]
     pub(crate) check: Option<Words>,
@@ -225,8 +225,8 @@ impl Words {
 fn words(text: &str) -> Result<Words> {
     let words = text.split(',').filter(|word| !word.is_empty());
     let word = |word: &str| {
-        let known = ["hints", "strict"].contains(&word);
-        ensure!(known, "'{word}' is not a word of --check, which are hints and strict");
+        let known = ["hints", "strict", "guard"].contains(&word);
+        ensure!(known, "'{word}' is not a word of --check, which are hints, strict and guard");
         Ok(word.to_owned())
     };
     words.map(word).collect::<Result<_>>().map(Words)
