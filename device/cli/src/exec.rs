@@ -12,6 +12,9 @@ use vrnic_exec::run::{Options, start};
 use vrnic_exec::supervisor::program::Ended;
 use vrnic_exec::trap::launch::NotExecuted;
 use vrnic_faults::Rule;
+use vrnic_profiles::Profile;
+
+use crate::profiles::{self, ALL};
 
 /// Exit status if the program could not be started, as that of env(1).
 const FAILED: u8 = 125;
@@ -36,6 +39,11 @@ pub(crate) struct Exec {
     /// If this host cannot run programs with adapters, say why, and run the program without them
     #[arg(long, conflicts_with_all = ["fault", "check_env"])]
     optional: bool,
+    /// Let the adapters be another device for the program, with its limits and its refusals: the
+    /// name of a profile in docs/exec.md, or a file with one. With `all`, the program runs once
+    /// for each profile, and a table shows how it has ended
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Add a rule for deliberate faults from the start of the program to its end, such as
     /// 'drop every=100'. May be repeated
     #[arg(short, long, value_name = "RULE")]
@@ -79,6 +87,16 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
         print!("{report}");
         return if fits { ExitCode::SUCCESS } else { FAILED.into() };
     }
+    if exec.profile.as_deref() == Some(ALL) {
+        return profiles::run_all();
+    }
+    let profile = match exec.profile.as_deref().map(Profile::find).transpose() {
+        Ok(profile) => profile.unwrap_or_default(),
+        Err(error) => {
+            eprintln!("vrnic exec: {error:#}");
+            return FAILED.into();
+        }
+    };
     let mut command = exec.command.into_iter();
     // clap demands one.
     let program = command.next().unwrap_or_default();
@@ -86,6 +104,7 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
         adapters: exec.adapters,
         address: exec.address,
         limits: Assignment::last(&exec.limit),
+        profile,
         faults: exec.fault,
         must_hit: exec.must_hit,
         pcap: exec.pcap,

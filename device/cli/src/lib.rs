@@ -11,6 +11,7 @@
 //! | [`manual`] | manual pages and completions for shells |
 //! | [`pcap`], [`files`] | captures, and the files that they are written to |
 //! | [`columns`] | columns of tables of objects |
+//! | [`profiles`] | a program that runs once for each profile of another device |
 //! | [`resources`] | the table of resources, and changes of it |
 //! | [`show`] | tables of objects |
 //! | [`trace`] | the timeline of a queue pair |
@@ -26,6 +27,7 @@ mod fault;
 mod files;
 mod manual;
 mod pcap;
+mod profiles;
 mod resources;
 mod show;
 mod top;

@@ -16,6 +16,7 @@ use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_control_api::assignment::Assignment;
 use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
+use vrnic_profiles::Profile;
 
 use crate::adapter::driver::Driver;
 use crate::adapter::host::{ProcessHost, system_clock};
@@ -67,6 +68,8 @@ pub struct Options {
     pub address: Option<Ipv4Addr>,
     /// The most objects that each adapter has, as far as they are fewer than usual.
     pub limits: Assignment,
+    /// The device that the adapters are for programs.
+    pub profile: Profile,
     /// Rules for deliberate faults, which hold from the start of the program to its end.
     pub faults: Vec<Rule>,
     /// True if a rule that has hit nothing is an error.
@@ -283,13 +286,14 @@ fn create(
     let mut drivers = Vec::new();
     let mut gids = Vec::new();
     let mut neighbors = Neighbors::new();
-    let limits = options.limits.lower(&Driver::most())?;
+    let limits = options.limits.lower(&Driver::limits(&options.profile))?;
     for (number, address) in addresses(options)?.into_iter().enumerate() {
         let last = u8::try_from(number + 1).context("too many adapters")?;
         let [a, b, c, d, e] = MAC;
         let mac = [a, b, c, d, e, last];
         let host = ProcessHost::new(spaces, waker, start).context("no memory for an adapter")?;
-        let driver = Driver::new(&format!("vrnic{number}"), MacAddr(mac), host, limits, fabric)?;
+        let (name, profile) = (format!("vrnic{number}"), options.profile.clone());
+        let driver = Driver::with_profile(&name, MacAddr(mac), host, limits, profile, fabric)?;
         let own = vec![link_local_gid(mac), ipv4_gid(address)];
         for (index, gid) in (0..).zip(&own) {
             driver.set_gid(index, *gid).context("the adapter refuses an address")?;

@@ -18,6 +18,7 @@ use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 use vrnic_packet::MacAddr;
+use vrnic_profiles::{Maxima, Object, Profile};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use super::host::ProcessHost;
@@ -45,6 +46,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Driver {
     adapter: Arc<Adapter<ProcessHost>>,
+    profile: Profile,
+    /// What the adapter has, as far as the profile has it, too.
     caps: DeviceCaps,
     /// The event queue to which CQs are bound.
     eqn: Eqn,
@@ -55,10 +58,26 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Returns the most objects that an adapter can have. Device memory is a part of device files.
+    /// Returns the most objects that an adapter can have.
     #[must_use]
     pub fn most() -> Limits {
-        Limits { device_memory: 0, ..Limits::default() }
+        Self::limits(&Profile::default())
+    }
+
+    /// Returns the limits of an adapter with a profile. One of its CQs is the driver's own. Device
+    /// memory is a part of device files.
+    #[must_use]
+    pub fn limits(profile: &Profile) -> Limits {
+        let usual = Limits::default();
+        let most = |object, usual| profile.exhaustion(object).map_or(usual, |limit| limit.after);
+        Limits {
+            device_memory: 0,
+            qp: most(Object::Qp, usual.qp),
+            cq: most(Object::Cq, usual.cq).saturating_add(1).min(usual.cq),
+            srq: most(Object::Srq, usual.srq),
+            mr: most(Object::Mr, usual.mr),
+            ..usual
+        }
     }
 
     /// Creates an adapter with this name, MAC and limits in a network, and brings it up.
@@ -72,8 +91,23 @@ impl Driver {
         limits: Limits,
         fabric: &Arc<Fabric<ProcessHost>>,
     ) -> anyhow::Result<Self> {
+        Self::with_profile(name, mac, host, limits, Profile::default(), fabric)
+    }
+
+    /// Creates one that is the device of a profile for programs.
+    ///
+    /// # Errors
+    /// Says what the adapter refuses.
+    pub fn with_profile(
+        name: &str,
+        mac: MacAddr,
+        host: ProcessHost,
+        limits: Limits,
+        profile: Profile,
+        fabric: &Arc<Fabric<ProcessHost>>,
+    ) -> anyhow::Result<Self> {
         let adapter = Adapter::new(name, mac, host, fabric, 1, limits);
-        adapter.set_link(true);
+        adapter.set_link(profile.port_up);
         let ring = |addr, log| Ring { addr, log };
         let admin = AdminQueue::new(ring(COMMANDS, ADMIN_LOG), ring(COMPLETIONS, ADMIN_LOG));
         let slot = SlotIndex::new(uar::ASYNC_EQ_SLOT);
@@ -83,6 +117,7 @@ impl Driver {
         ];
         let mut this = Self {
             adapter,
+            profile,
             caps: DeviceCaps::new_zeroed(),
             eqn: Eqn::default(),
             idle_cqn: Cqn::default(),
@@ -113,6 +148,7 @@ impl Driver {
         let [_, completions] = self.events.get_mut();
         *completions = EventQueue::new(ring, eq.slot);
         self.caps = self.filled::<command::QueryDevice, _>(QueryParams::new)?;
+        lower(&mut self.caps, &self.profile.limits);
         let idle = CreateCq::new(0, eq.eqn, 0, Ring { addr: IDLE, log: 0 }.pages());
         self.idle_cqn = self.command::<command::CreateCq>(&idle)?.cqn;
         Ok(())
@@ -128,6 +164,12 @@ impl Driver {
     #[must_use]
     pub fn host(&self) -> &ProcessHost {
         self.adapter.host()
+    }
+
+    /// Returns the profile of the adapter.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     /// Returns the capabilities of the adapter.
@@ -242,6 +284,23 @@ impl Driver {
         // CAST: takes each half.
         self.write(offset, addr as u32);
         self.write(offset + 4, (addr >> 32) as u32);
+    }
+}
+
+/// Lowers capabilities to those of a profile.
+fn lower(caps: &mut DeviceCaps, limits: &Maxima) {
+    // The queues of the adapter have powers of two.
+    let wr = limits.wr.map(|wr| wr.checked_ilog2().map_or(0, |log| 1 << log));
+    for (place, limit) in [
+        (&mut caps.max_sge, limits.sge),
+        (&mut caps.max_inline, limits.inline),
+        (&mut caps.max_wr, wr),
+        (&mut caps.max_rd_atomic, limits.rd_atomic),
+        (&mut caps.max_mw, limits.mw),
+        (&mut caps.max_srq, limits.srq),
+        (&mut caps.max_xrcd, limits.xrcd),
+    ] {
+        *place = limit.map_or(place.get(), |limit| limit.min(place.get())).into();
     }
 }
 

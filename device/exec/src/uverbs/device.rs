@@ -24,6 +24,10 @@ const CONNECTED: u32 = (1 << 6) - 1;
 const ON_DEMAND: [u32; 6] = [1, 0, CONNECTED, 1 << 0 | 1 << 1 | 1 << 2 | 1 << 5, 1, 0];
 /// `IB_UVERBS_PCF_IP_BASED_GIDS` and `IB_UVERBS_PCF_CM_SUP`.
 const PORT_FLAGS: u32 = 1 << 26 | 1 << 16;
+/// `IB_PORT_ACTIVE` and `IB_PORT_PHYS_STATE_LINK_UP`.
+const PORT_UP: (u8, u8) = (4, 5);
+/// `IB_PORT_DOWN` and `IB_PORT_PHYS_STATE_DISABLED`.
+const PORT_DOWN: (u8, u8) = (1, 3);
 /// `IB_UVERBS_GID_TYPE_ROCE_V2`.
 const ROCE_V2: u32 = 2;
 /// Maximum number of bytes of device memory of a file.
@@ -143,8 +147,8 @@ impl Device {
             max_qp_rd_atom: caps.max_rd_atomic.get(),
             max_res_rd_atom: caps.max_rd_atomic.get().saturating_mul(caps.max_qp.get()),
             max_qp_init_rd_atom: caps.max_rd_atomic.get(),
-            // `IB_ATOMIC_HCA`: atomic among the adapters.
-            atomic_cap: 1,
+            // `IB_ATOMIC_HCA`: atomic among the adapters, or `IB_ATOMIC_NONE`.
+            atomic_cap: self.driver().profile().atomics.into(),
             max_mw: caps.max_mw.get(),
             max_mcast_grp: caps.max_mcast_groups.get(),
             max_mcast_qp_attach: caps.max_mcast_qps.get(),
@@ -181,14 +185,15 @@ impl Device {
     pub fn port(&self) -> PortResp {
         let caps = self.caps();
         let mtu = self.driver().adapter().mtu().min(MTU_4096);
+        let (state, phys_state) = if self.driver().profile().port_up { PORT_UP } else { PORT_DOWN };
         PortResp {
             port_cap_flags: PORT_FLAGS,
             max_msg_sz: caps.max_message.get(),
             gid_tbl_len: caps.max_gid.get(),
             pkey_tbl_len: 1,
-            // `IB_PORT_ACTIVE`, `IB_PORT_PHYS_STATE_LINK_UP`, `IB_LINK_LAYER_ETHERNET`.
-            state: 4,
-            phys_state: 5,
+            state,
+            phys_state,
+            // `IB_LINK_LAYER_ETHERNET`.
             link_layer: 2,
             max_mtu: MTU_4096,
             active_mtu: mtu,

@@ -1,5 +1,7 @@
 //! The choice of what a request does.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -15,7 +17,7 @@ use super::wire::{
 };
 use super::wire::{qp as qps, srq as srqs, xrcd};
 use super::write::{self, DeviceResp, DeviceRespEx, MODIFY_QP_LEN};
-use super::{address, dm, methods, query, region};
+use super::{address, dm, methods, profile, query, region};
 
 /// Length in bytes of a record of a completion event (`struct ib_uverbs_comp_event_desc`), and of
 /// an asynchronous event (`struct ib_uverbs_async_event_desc`).
@@ -32,8 +34,17 @@ pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<()
     let (object, method) = request.method();
     let known = methods::attributes(object, method).ok_or(Errno::PROTONOSUPPORT)?;
     request.check(known)?;
-    let request = &request;
-    match (object, method) {
+    let created = profile::created(&request);
+    let device = Arc::clone(file.device());
+    let of_profile = device.driver().profile();
+    profile::check(of_profile, created)?;
+    let done = execute(file, process, &request);
+    done.map_err(|errno| profile::error(of_profile, created, errno))
+}
+
+/// Executes a request that has been checked.
+fn execute(file: &mut OpenFile, process: &dyn Process, request: &Request<'_>) -> Result<(), Errno> {
+    match request.method() {
         (dev::OBJECT, dev::INVOKE_WRITE) => invoke(file, request),
         (dev::OBJECT, dev::QUERY_PORT) => query::query_port(file, request),
         (dev::OBJECT, dev::GET_CONTEXT) => query::get_context(file, request),
@@ -58,7 +69,7 @@ pub fn ioctl(file: &mut OpenFile, process: &dyn Process, addr: u64) -> Result<()
         | (mw::OBJECT, mw::DESTROY)
         | (dms::OBJECT, dms::FREE)
         | (xrcd::OBJECT, xrcd::DESTROY)
-        | (pd::OBJECT, pd::DESTROY) => destroy(file, request, object),
+        | (pd::OBJECT, pd::DESTROY) => destroy(file, request, request.method().0),
         _ => Err(Errno::PROTONOSUPPORT),
     }
 }

@@ -9,6 +9,7 @@
 //! | [`request`] | a request, copied once and checked against the attributes of its method |
 //! | [`methods`] | the attributes of each method |
 //! | [`dispatch`] | the choice of what a request does |
+//! | [`profile`] | what the device of a profile refuses |
 //! | [`file`] | an open device file: its context, its objects and its doorbell pages |
 //! | [`groups`] | multicast groups |
 //! | [`objects`] | the objects of a file, by handle |
@@ -34,6 +35,7 @@ pub mod groups;
 pub mod methods;
 pub mod objects;
 pub mod process;
+pub mod profile;
 pub mod query;
 pub mod queues;
 pub mod region;

@@ -13,7 +13,8 @@ use super::wire::{UHW_OUT, device};
 use crate::memory::PAGE_SHIFT;
 
 /// `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS` and `IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA`.
-const CORE_SUPPORT: u64 = 1 << 0 | 1 << 1;
+const OPTIONAL_ACCESS: u64 = 1 << 0;
+const ROBUST_UDATA: u64 = 1 << 1;
 
 /// Answers QUERY_PORT (`UVERBS_METHOD_QUERY_PORT`).
 ///
@@ -79,7 +80,9 @@ pub fn query_gid_table(file: &OpenFile, request: &Request<'_>) -> Result<(), Err
 pub fn get_context(file: &mut OpenFile, request: &Request<'_>) -> Result<(), Errno> {
     let uar = file.create_context()?;
     request.respond(device::COMPLETION_VECTORS, &1u32)?;
-    request.respond(device::CORE_SUPPORT, &CORE_SUPPORT)?;
+    let optional = file.device().driver().profile().optional_access;
+    let support = ROBUST_UDATA | if optional { OPTIONAL_ACCESS } else { 0 };
+    request.respond(device::CORE_SUPPORT, &support)?;
     let caps = file.device().caps();
     let mut features =
         Features::ANY_VECTOR | Features::REGION_FLAGS | Features::RATE_LIMIT | Features::COMMANDS;

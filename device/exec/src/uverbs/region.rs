@@ -82,6 +82,12 @@ pub fn rights(flags: u32) -> Result<Access, Errno> {
     Access::from_bits(flags & !ACCESS_HINTS).ok_or(Errno::OPNOTSUPP)
 }
 
+/// Returns the rights of a region without those for operations that the device of a profile lacks.
+fn granted(file: &OpenFile, access: Access) -> Access {
+    let lacks = !file.device().driver().profile().atomics;
+    if lacks { access.difference(Access::REMOTE_ATOMIC) } else { access }
+}
+
 /// Checks a range of memory, and its address for work requests.
 fn check(file: &OpenFile, start: u64, length: u64, iova: u64) -> Result<(), Errno> {
     if length == 0 || iova.checked_add(length).is_none() || start.checked_add(length).is_none() {
@@ -107,7 +113,7 @@ pub fn register(file: &mut OpenFile, request: &Request<'_>, command: &RegMr) -> 
     if start % PAGE != hca_va % PAGE {
         return Err(Errno::INVAL);
     }
-    let access = rights(access_flags & !ON_DEMAND)?;
+    let access = granted(file, rights(access_flags & !ON_DEMAND)?);
     let asked: MrReq = request.value(UHW_IN);
     let flags = MrFlags::from_bits(asked.flags.get()).ok_or(Errno::OPNOTSUPP)?;
     let of_users = MrFlags::ONE_TOUCH | MrFlags::NO_LOCAL_READ;
@@ -155,7 +161,7 @@ pub fn change(file: &mut OpenFile, request: &Request<'_>, command: &ReregMr) -> 
     }
     let mut params = admin::ReregMr::new(region.key, what);
     if what.contains(Rereg::ACCESS) {
-        region.access = rights(access_flags)?;
+        region.access = granted(file, rights(access_flags)?);
         params.access = region.access.bits().into();
     }
     if what.contains(Rereg::PD) {
