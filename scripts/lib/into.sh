@@ -4,7 +4,7 @@
 # own_packages FOLDER: lists the packages that scripts/package has written there.
 own_packages() {
 	find "$1" -mindepth 1 -maxdepth 1 -type f -regextype posix-extended \
-		-regex '.*/(vrnicd|vrnic-guest|vrnic-storage|vrnic-dkms|vrnic-modules-[^/_]*|ibverbs-provider-vrnic|libvrnicdv-dev)_[^/_]*_[^/_]*\.deb|.*/vrnic-plugin_[^/_]*_amd64\.tar\.xz'
+		-regex '.*/(vrnicd|vrnic-check|vrnic-guest|vrnic-storage|vrnic-dkms|vrnic-modules-[^/_]*|ibverbs-provider-vrnic|libvrnicdv-dev)_[^/_]*_[^/_]*\.deb|.*/vrnic-plugin_[^/_]*_amd64\.tar\.xz'
 }
 
 # check_packages_folder FOLDER: ends the script if the folder holds something other than packages of vrnic.

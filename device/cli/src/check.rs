@@ -7,8 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf, absolute};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
+/// The file of the library, and the folder in which the package has it.
+const NAME: &str = "libvrnic_check.so";
+const INSTALLED: &str = "/usr/lib/x86_64-linux-gnu/vrnic";
 /// The environment variable that names the library.
 const LIBRARY: &str = "VRNIC_CHECK_LIBRARY";
 /// The environment variable with the options of the checker.
@@ -112,18 +115,20 @@ impl Check {
     }
 }
 
-/// Returns the library that a build has made next to this program.
+/// Returns the library that a build has made next to this program, or that of the package.
 fn beside() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().and_then(|path| path.canonicalize())?;
-    let path = own.with_file_name("libvrnic_check.so");
-    if !path.exists() {
-        bail!(
-            "the checker, {}, does not exist. Build it with `cargo build --release -p \
-             vrnic-check`, or set {LIBRARY} to its file",
-            path.display()
-        );
-    }
-    Ok(path)
+    let path = own.with_file_name(NAME);
+    let installed = Path::new(INSTALLED).join(NAME);
+    let found = [&path, &installed].into_iter().find(|path| path.exists());
+    found.cloned().with_context(|| {
+        format!(
+            "the checker is neither {} nor {}. Install the package vrnic-check, build it with \
+             `cargo build --release -p vrnic-check`, or set {LIBRARY} to its file",
+            path.display(),
+            installed.display()
+        )
+    })
 }
 
 /// Returns the library.

@@ -28,6 +28,7 @@ fn only_packages_of_vrnic_are_removed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for name in [
         "vrnicd_1_amd64.deb",
+        "vrnic-check_1_amd64.deb",
         "vrnic-modules-7.3.4+deb13-amd64_1_amd64.deb",
         "vrnic-plugin_1_amd64.tar.xz",
         "other_1_all.deb",
