@@ -30,7 +30,7 @@ segments of TCP in any state|1|vrnic-tcp|test=stream|any_segment_in_any_state
 messages of vfio-user|1|vrnic-device|lib|vfio::request::tests::any_bytes_are_read_within_bounds_or_refused
 replies of a VMM|1|vrnic-device|lib|vfio::caller::tests::any_reply_is_right_or_refused
 connections of vfio-user|1000|vrnic-device|test=daemon|vfio::messages::any_bytes_are_survived
-memory of trunks|10000|vrnic-device|test=daemon|network::uplinks::memory_that_changes_all_the_time_harms_nobody
+memory of trunks|1000|vrnic-device|test=daemon|network::uplinks::memory_that_changes_all_the_time_harms_nobody
 frames in streams|10|vrnic-device|lib|net::framing::tests::any_stream_is_survived
 headers of virtio|1|vrnic-device|lib|net::uplinks::offload::tests::any_header_is_survived
 joined frames of the kernel|1|vrnic-device|lib|net::uplinks::segments::tests::any_bytes_from_the_kernel_are_survived'

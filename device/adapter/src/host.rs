@@ -345,6 +345,11 @@ pub trait Interrupts {
 pub trait Clock {
     /// Returns monotonic time.
     fn now(&self) -> Nanos;
+
+    /// Tells a clock that the work of tests moves about work that usually takes this many
+    /// nanoseconds, before the clock is read.
+    #[inline]
+    fn work(&self, _ns: u64) {}
 }
 
 /// The host of one adapter. All methods can be called from any thread. None waits for a guest.

@@ -267,8 +267,9 @@ impl<'a, H: Clock> Slice<'a, H> {
     /// charge, or was the first.
     #[cold]
     fn read_clock(&self) -> bool {
-        let now = self.host.now();
         let charged = self.charged.take();
+        self.host.work(charged);
+        let now = self.host.now();
         let slow = match self.last_read.replace(Some(now)) {
             Some(before) => {
                 let took = now.0.saturating_sub(before.0);

@@ -154,7 +154,7 @@ fn forks(pair: &mut Pair) -> Result<()> {
     let system = pair.a.check("rdma system show", SHORT_TIMEOUT)?;
     ensure!(system.contains("copy-on-fork on"), "programs do not see it: {system}");
     let text = pair.a.check("vrnic-stress fork", LONG_TIMEOUT)?;
-    ensure!(text.lines().count() == 5, "not all of it was run: {text}");
+    ensure!(text.lines().count() == 6, "not all of it was run: {text}");
     before.unchanged(pair, &pair.a)
 }
 

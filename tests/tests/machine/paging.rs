@@ -105,7 +105,9 @@ fn grouped(pair: &Pair, name: &str) -> Result<()> {
     let run = format!("sh -c 'echo $$ >group/cgroup.procs; exec vrnic_paging {name}'; status=$?");
     leaves_nothing(pair, || {
         let command = format!("{GROUP}\n{run}\nrmdir group; exit $status");
-        pair.a.check(&command, LONG_TIMEOUT).map(drop)
+        let text = pair.a.check(&command, LONG_TIMEOUT)?;
+        ensure!(text.contains(&format!("{name}: good")), "no '{name}' in\n{text}");
+        Ok(())
     })
 }
 

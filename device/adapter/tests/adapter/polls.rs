@@ -32,8 +32,8 @@ impl Kind {
     /// arrived. These are the numbers in docs/threat-model.md.
     fn limit(self) -> u64 {
         match (self.slow, self.slice < SLICE) {
-            (false, _) => 25_000,
-            (true, true) => 50_000,
+            (false, _) => 60_000,
+            (true, true) => 65_000,
             (true, false) => 200_000,
         }
     }

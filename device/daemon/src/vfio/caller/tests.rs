@@ -60,11 +60,14 @@ fn a_number_is_not_used_again_before_its_answer() {
     assert_eq!([state.next_id(), state.next_id()], [0, 2]);
 }
 
-/// Bytes after the access of an answer, often as many as were asked for.
+/// Bytes after the access of an answer, often as many as were asked for, also if another access
+/// precedes them.
 fn any_data() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = |length| prop::collection::vec(any::<u8>(), length);
     prop_oneof![
-        4 => prop::collection::vec(any::<u8>(), 0..3 * PART),
-        4 => prop::collection::vec(any::<u8>(), PART),
+        bytes(0..=3 * PART),
+        bytes(PART..=PART),
+        bytes(size_of::<DmaAccess>() + PART..=size_of::<DmaAccess>() + PART),
     ]
 }
 

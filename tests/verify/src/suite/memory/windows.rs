@@ -174,10 +174,12 @@ fn refused(env: &Env, mw_type: u32, spoil: BindSpoiler) -> Result<()> {
     bind.addr = region.addr.wrapping_add(bind.addr);
     window.post(&b, Some(&region), bind)?;
     b.expect_sent(bind.wr_id, Status::MwBindErr)?;
-    // The connection has ended on both sides.
+    // The connection has ended on both sides. Over packets, the peer learns of it by its next
+    // request.
     b.expect_state(State::Err)?;
     let near = a.region(8, 0)?;
-    a.run(Side::request(Op::Send, 6, &[near.sge()]), Status::WrFlushErr).map(drop)
+    a.post(&[Side::request(Op::Send, 6, &[near.sge()])])?;
+    a.expect_sent_any(6, &[Status::WrFlushErr, Status::RemOpErr]).map(drop)
 }
 
 fn no_local_key(env: &Env, mw_type: u32) -> Result<()> {
