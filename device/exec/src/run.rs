@@ -203,9 +203,11 @@ impl Running {
 /// reason for which that fails.
 fn below(options: &Options) -> anyhow::Error {
     let files = [&options.sockets, &options.pcap, &options.trace, &options.report];
-    if !options.faults.is_empty() || files.iter().any(|file| file.is_some()) {
+    let usual = (&Profile::default(), &Assignment::default(), None);
+    let is_other = (&options.profile, &options.limits, options.address) != usual;
+    if is_other || !options.faults.is_empty() || files.iter().any(|file| file.is_some()) {
         return anyhow!(
-            "faults, sockets, captures, timelines and reports are for the outer `vrnic exec`, not \
+            "profiles, limits, addresses, faults, sockets and files are for the outer `vrnic exec`, not \
              for this one"
         );
     }
