@@ -30,7 +30,7 @@ pub enum Transport {
 pub struct Qp {
     /// The number of the queue pair, of 24 bits.
     pub qpn: u32,
-    /// The number of the first packet that the side sends, of 24 bits.
+    /// The number of the first packet that the peer sends to this side, of 24 bits.
     pub psn: u32,
     /// How many READs and atomic operations of the peer the side serves at a time.
     pub responder_resources: u8,

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::files::Pending;
 use super::ids::{CmId, QpKind, Stage};
 use super::request::CmCommand;
 use super::service::CmService;
@@ -41,9 +42,16 @@ impl<T> CmService<T> {
     /// Ends an identifier, and those of requests that the program has not read. Returns the number
     /// of events that it has read.
     pub(super) fn end(&mut self, number: u32) -> u32 {
+        self.groups.retain(|_, group| group.owner != number);
+        self.end_without_groups(number)
+    }
+
+    /// Ends an identifier that is in no group. Returns the number of its events that the program
+    /// has read.
+    pub(super) fn end_without_groups(&mut self, number: u32) -> u32 {
         let Some(id) = self.ids.remove(&number) else { return 0 };
         self.leave(number, &id);
-        let own = |event: &super::files::Pending| event.owner == number;
+        let own = |event: &Pending| event.owner == number;
         let unread = match self.files.get_mut(&id.file) {
             Some(file) => {
                 file.ids = file.ids.saturating_sub(1);
@@ -52,9 +60,8 @@ impl<T> CmService<T> {
             None => Vec::new(),
         };
         for child in unread.into_iter().filter_map(|event| event.child) {
-            let _events = self.end(child);
+            let _events = self.end_without_groups(child);
         }
-        self.groups.retain(|_, group| group.owner != number);
         id.events_reported
     }
 
@@ -89,7 +96,15 @@ impl<T> CmService<T> {
         if !self.files.contains_key(&from) {
             return Err(Errno::INVAL);
         }
-        self.check_ids(file)?;
+        if file != from {
+            self.check_ids(file)?;
+            let own = |event: &Pending| event.owner == number;
+            let moving = self.files.get(&from).map_or(0, |from| from.count(own));
+            let to = self.files.get(&file).ok_or(Errno::BADF)?;
+            if !to.has_room(moving) {
+                return Err(Errno::NOMEM);
+            }
+        }
         let id = self.id(from, number)?;
         id.file = file;
         let events = id.events_reported;
@@ -103,7 +118,7 @@ impl<T> CmService<T> {
         if let Some(to) = self.files.get_mut(&file) {
             to.ids += 1;
             for event in moved {
-                // The events of one file are no more than another has room for.
+                // There is room, as was checked above.
                 let _added = to.push(event);
             }
         }

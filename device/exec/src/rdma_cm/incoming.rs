@@ -162,6 +162,8 @@ impl<T> CmService<T> {
         if !self.files.get_mut(&file)?.push(event) {
             self.ids.get_mut(&child)?.connection = None;
             let _events = self.end(child);
+            let parent = self.ids.get_mut(&listener)?;
+            parent.backlog = parent.backlog.saturating_add(1);
             return None;
         }
         self.connections.insert((asked.adapter, asked.connection), child);

@@ -9,6 +9,8 @@ use rustix::io::Errno;
 
 /// Below this number, ports are for privileged programs.
 const PRIVILEGED: u16 = 1024;
+/// Maximum number of identifiers that share a port.
+const USERS_MAX: usize = 4096;
 /// Where the kernel says which ports are for programs that name none.
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// These ports, if it does not say so.
@@ -67,7 +69,8 @@ impl Ports {
     /// Takes the port of an own address, or any if that is zero. Returns the port.
     ///
     /// # Errors
-    /// `EACCES` for a privileged port, `EADDRINUSE` or `EADDRNOTAVAIL` if others use the address.
+    /// `EACCES` for a privileged port, `EADDRINUSE` or `EADDRNOTAVAIL` if others use the address,
+    /// `ENOMEM` if too many share the port.
     pub fn take(&mut self, space: u16, mut user: User) -> Result<u16, Errno> {
         let port = match user.source.port() {
             0 => self.any(space, &user)?,
@@ -78,7 +81,11 @@ impl Ports {
             }
         };
         user.source.set_port(port);
-        self.used.entry((space, port)).or_default().push(user);
+        let users = self.used.entry((space, port)).or_default();
+        if users.len() >= USERS_MAX {
+            return Err(Errno::NOMEM);
+        }
+        users.push(user);
         Ok(port)
     }
 
@@ -193,6 +200,15 @@ mod tests {
         assert_eq!(ports.take(1, shared(1)), Ok(5000));
         assert_eq!(ports.claim(1, &shared(1)), Ok(()));
         assert_eq!(ports.take(1, shared(2)), Err(Errno::ADDRINUSE));
+    }
+
+    #[test]
+    fn few_share_a_port() {
+        let mut ports = Ports::new(40000..=40003, false);
+        let shared = |id| User { reuses_address: true, ..user(id, "127.0.0.1:5000") };
+        let taken = (0..2 * USERS_MAX as u32).filter(|id| ports.take(1, shared(*id)).is_ok());
+        assert_eq!(taken.count(), USERS_MAX);
+        assert_eq!(ports.take(1, shared(1)), Err(Errno::NOMEM));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -38,6 +39,8 @@ pub struct CmService<T> {
     pub(super) ports: Ports,
     /// Threads that wait for events of files that are closed.
     orphans: Vec<Wait<T>>,
+    /// The number of events that programs have not read.
+    events: Arc<AtomicUsize>,
     last: u32,
     random: RandomState,
     start: Instant,
@@ -58,6 +61,7 @@ impl<T> CmService<T> {
             connections: HashMap::new(),
             ports,
             orphans: Vec::new(),
+            events: Arc::default(),
             last: 0,
             random,
             start: Instant::now(),
@@ -73,7 +77,7 @@ impl<T> CmService<T> {
         if self.files.len() >= FILES_MAX {
             return Err(Errno::MFILE);
         }
-        let (file, theirs) = CmFile::open(path, nonblocking)?;
+        let (file, theirs) = CmFile::open(path, nonblocking, &self.events)?;
         let id = file.id();
         self.files.insert(id, file);
         Ok((id, theirs))
@@ -88,12 +92,14 @@ impl<T> CmService<T> {
     /// Closes a file: its identifiers end. Threads that wait for its events go on to wait.
     pub fn close(&mut self, file: FileId) {
         // Nobody reads the events any more.
-        let waits = self.files.remove(&file).map(|file| file.waits);
+        let waits = self.files.remove(&file).map(|mut file| std::mem::take(&mut file.waits));
         self.orphans.extend(waits.into_iter().flatten());
         let of_file = |(number, id): (&u32, &CmId)| (id.file == file).then_some(*number);
         let numbers: Vec<_> = self.ids.iter().filter_map(of_file).collect();
+        self.groups
+            .retain(|_, group| self.ids.get(&group.owner).is_some_and(|owner| owner.file != file));
         for number in numbers {
-            let _events = self.end(number);
+            let _events = self.end_without_groups(number);
         }
         self.settle();
     }

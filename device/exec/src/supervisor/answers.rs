@@ -25,8 +25,11 @@ use crate::trap::{paths, task};
 use crate::uverbs::device::Device;
 use crate::uverbs::dispatch;
 
-/// The time between two looks at the signals of threads that wait for events.
+/// The least time between two looks at the signals of threads that wait for events.
 const LOOK: Duration = Duration::from_millis(10);
+/// The time between two looks, in times of what a look takes: with many threads that wait, system
+/// calls have most of the time all the same.
+const LOOK_PART: u32 = 9;
 
 /// What answers need.
 #[derive(Debug)]
@@ -53,19 +56,19 @@ impl Answers {
         // A signal that interrupts the gift of a descriptor would let the system call return
         // without it.
         mask_signals();
-        let mut looked = Instant::now();
+        let mut next_look = Instant::now();
         loop {
             let mut ready = [
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.files.closing().as_fd(), PollFlags::POLLIN),
             ];
-            let polled = poll(&mut ready, timeout(&self.connections));
+            let polled = poll(&mut ready, timeout(&self.connections, next_look));
             let [calls, closed] = ready.map(|file| file.revents().unwrap_or(PollFlags::empty()));
             if polled.is_err() {
                 continue;
             }
             let _message = catch_unwind(AssertUnwindSafe(|| {
-                self.look(closed.contains(PollFlags::POLLIN), &mut looked);
+                self.look(closed.contains(PollFlags::POLLIN), &mut next_look);
             }));
             if calls.contains(PollFlags::POLLIN) {
                 self.one();
@@ -77,7 +80,7 @@ impl Answers {
 
     /// Does what no system call is for: closes files, sends messages of the connection manager
     /// again, and ends waits.
-    fn look(&mut self, closed: bool, looked: &mut Instant) {
+    fn look(&mut self, closed: bool, next_look: &mut Instant) {
         if closed {
             for file in self.files.close_ended() {
                 self.connections.close(file);
@@ -86,9 +89,10 @@ impl Answers {
         self.connections.expire();
         if self.connections.has_waits() {
             connections::deliver(&mut self.connections, &self.listener);
-            if looked.elapsed() >= LOOK {
-                *looked = Instant::now();
+            let start = Instant::now();
+            if start >= *next_look {
                 connections::interrupt(&mut self.connections, &self.listener);
+                *next_look = Instant::now() + LOOK.max(start.elapsed() * LOOK_PART);
             }
         }
     }
@@ -253,8 +257,9 @@ impl Answers {
 
 /// Returns how long to wait for system calls: until the connection manager has something to do, and
 /// not long if threads wait for its events, because they may have to handle signals.
-fn timeout(connections: &Connections) -> PollTimeout {
-    let look = connections.has_waits().then_some(LOOK);
+fn timeout(connections: &Connections, next_look: Instant) -> PollTimeout {
+    let look = || next_look.saturating_duration_since(Instant::now());
+    let look = connections.has_waits().then(look);
     let until = look.into_iter().chain(connections.idle()).min();
     until.map_or(PollTimeout::NONE, |until| {
         let milliseconds = u16::try_from(until.as_millis() + 1).unwrap_or(u16::MAX);

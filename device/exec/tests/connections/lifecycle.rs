@@ -1,7 +1,11 @@
 //! Connections from their request to their end.
 
 use rustix::io::Errno;
-use vrnic_exec::rdma_cm::wire::{ConnParam, MigrateId, PS_TCP, PS_UDP, UdParam, command, event};
+use vrnic_exec::rdma_cm::files::EVENTS_MAX;
+use vrnic_exec::rdma_cm::wire::{
+    ConnParam, MigrateId, PS_TCP, PS_UDP, UdParam, WriteCmEvent, command, event,
+};
+use vrnic_exec::trap::task::FileId;
 use zerocopy::FromBytes;
 
 use crate::world::{ANSWER, World};
@@ -120,6 +124,44 @@ fn requests_wait_up_to_the_backlog() {
         [world.kind(server), world.kind(server), world.kind(server)],
         [Some(4), Some(4), None]
     );
+}
+
+/// Adds events of an identifier until its file has room for no more.
+fn fill(world: &mut World, file: FileId, id: u32) {
+    let write = WriteCmEvent { id, event: event::USER, ..WriteCmEvent::default() };
+    let mut results = (0..=EVENTS_MAX).map(|_| world.does(file, command::WRITE_CM_EVENT, &write));
+    assert_eq!(results.find(Result::is_err), Some(Err(Errno::NOMEM)));
+}
+
+#[test]
+fn a_request_without_room_for_its_event_takes_no_place_of_the_backlog() {
+    let mut world = World::new();
+    let (server, client) = (world.open(3), world.open(4));
+    let listener = world.listener(server, PS_TCP, ADDRESS, 2);
+    fill(&mut world, server, listener);
+    let request = |world: &mut World, qpn| {
+        let id = world.resolved(client, PS_TCP, ADDRESS);
+        world.connect(client, id, qpn, &[]).expect("a way");
+    };
+    (1..=3).for_each(|qpn| request(&mut world, qpn));
+    (0..EVENTS_MAX).for_each(|_| assert_eq!(world.kind(server), Some(event::USER)));
+    assert_eq!(world.kind(server), None);
+    (4..=5).for_each(|qpn| request(&mut world, qpn));
+    assert_eq!([world.kind(server), world.kind(server)], [Some(event::CONNECT_REQUEST); 2]);
+}
+
+#[test]
+fn an_identifier_stays_if_there_is_no_room_for_its_events() {
+    let mut world = World::new();
+    let (server, client, other) = (world.open(3), world.open(4), world.open(5));
+    let listener = world.listener(server, PS_TCP, ADDRESS, 2);
+    let id = world.resolved(client, PS_TCP, ADDRESS);
+    world.connect(client, id, 1, &[]).expect("a way");
+    let filler = world.create(other, PS_TCP);
+    fill(&mut world, other, filler);
+    let migrate = MigrateId { response: ANSWER, id: listener, fd: 3 };
+    assert_eq!(world.run(other, command::MIGRATE_ID, &migrate, 4), Err(Errno::NOMEM));
+    assert_eq!(world.kind(server), Some(event::CONNECT_REQUEST));
 }
 
 #[test]
