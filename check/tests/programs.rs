@@ -93,7 +93,7 @@ fn build(name: &str, folder: &Path) -> Result<PathBuf, Failed> {
         .args([env!("VRNIC_CHECK_INCLUDE"), "-o"])
         .arg(&program)
         .arg(Path::new(SOURCES).join(name).with_extension("c"))
-        .arg("-l:libibverbs.so.1")
+        .args(["-l:libibverbs.so.1", "-l:librdmacm.so.1"])
         .output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() { Ok(program) } else { Err(text.into()) }
@@ -107,8 +107,7 @@ fn is_left_out() -> bool {
 
 fn rules() -> Vec<Trial> {
     let programs = match Programs::read() {
-        // `vrnic exec` has no connection manager.
-        Ok(programs) => programs.unmanaged(),
+        Ok(programs) => programs,
         Err(error) => {
             return vec![Trial::test("the table of programs is read", move || {
                 Err(error.to_string().into())

@@ -34,9 +34,6 @@ pub struct Mistake {
     pub status: i32,
     /// The exit status on rxe, if it differs.
     pub status_on_rxe: Option<i32>,
-    /// True if the program uses the connection manager.
-    #[serde(default)]
-    pub managed: bool,
 }
 
 /// A frame of a stack in a line of JSON.
@@ -75,13 +72,6 @@ impl Programs {
     /// Says what is wrong in it.
     pub fn read() -> Result<Self, toml::de::Error> {
         toml::from_str(TABLE)
-    }
-
-    /// Returns the programs that need no connection manager.
-    #[must_use]
-    pub fn unmanaged(mut self) -> Self {
-        self.mistakes.retain(|mistake| !mistake.managed);
-        self
     }
 
     /// Returns the names of all programs that must run without a report.
