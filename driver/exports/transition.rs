@@ -9,7 +9,7 @@ use super::call;
 use crate::{
     bindings,
     rdma::queues::qp::Qp,
-    verbs::{Ctx, Verbs, cq, tcp::toe},
+    verbs::{Verbs, cq, tcp::toe},
 };
 
 /// Returns the completion vector with the least load, of the device of a queue pair, or a negative
