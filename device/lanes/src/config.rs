@@ -29,7 +29,8 @@ pub enum Service {
     Share(u8),
 }
 
-/// The depth of a queue at which frames are marked (random early detection, RED).
+/// The depth of a queue at which frames are marked (random early detection, RED). Frames whose
+/// sender does not react to marks stay in the queue as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Red {
     /// No frame is marked up to this number of bytes.
@@ -56,8 +57,8 @@ pub struct Thresholds {
 /// A guard against stations that pause a class for ever (a pause storm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watchdog {
-    /// A class that was paused for this long without a frame that left is stuck: its frames are
-    /// dropped, and its pauses are not obeyed any more.
+    /// A class with frames is stuck if its pauses since its last frame left have this duration
+    /// together: its frames are dropped, and its pauses are not obeyed any more.
     pub after: Duration,
     /// The class works again when no pause has come for this long.
     pub recovery: Duration,
@@ -68,7 +69,9 @@ pub struct Watchdog {
 pub struct ClassConfig {
     /// The turns of the class.
     pub service: Service,
-    /// The most bytes that wait in the queue of the class.
+    /// The most bytes of memory that wait in the queue of the class. If the class has a flow
+    /// control, nothing is lost while the limit has room for `xoff` and `headroom` of each port
+    /// that frames come by.
     pub limit: u32,
     /// The marks of its frames, if they are marked.
     pub ecn: Option<Red>,
@@ -86,7 +89,8 @@ pub struct Config {
     pub burst: u32,
     /// The speed of the link, by which the times in PFC frames are counted.
     pub link: Rate,
-    /// The most bytes that wait in all queues together.
+    /// The most bytes of memory that wait in all queues together. The limits of classes with flow
+    /// control are kept free for them.
     pub budget: u32,
     /// What is set for each class.
     pub classes: PerClass<ClassConfig>,
@@ -151,6 +155,11 @@ pub enum Conflict {
     /// The budget is out of its bounds.
     #[error("the budget is {0} bytes; it must be from 64 KiB to 256 MiB")]
     Budget(u32),
+    /// Classes with flow control leave no room for others.
+    #[error(
+        "the limits of classes with flow control are {0} bytes together; the budget of {1} bytes must have 64 KiB more"
+    )]
+    Reserved(u64, u32),
     /// The bucket of the rate is out of its bounds.
     #[error("the burst is {0} bytes; it must not exceed the budget of {1} bytes")]
     Burst(u32, u32),
@@ -208,6 +217,10 @@ impl Config {
         if sum > 100 {
             return Err(Conflict::Shares(sum));
         }
+        let reserved = self.reserved();
+        if reserved + u64::from(FRAME_MAX) > u64::from(self.budget) {
+            return Err(Conflict::Reserved(reserved, self.budget));
+        }
         let times = Duration::from_millis(1)..=WATCHDOG_MAX;
         match self.watchdog {
             Some(Watchdog { after, recovery })
@@ -217,6 +230,13 @@ impl Config {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the bytes that are kept for classes with flow control.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        let lossless = self.classes.iter().filter(|(_, config)| config.pfc.is_some());
+        lossless.map(|(_, config)| u64::from(config.limit)).sum()
     }
 }
 
@@ -267,6 +287,8 @@ mod tests {
     fn contradictions_are_refused_with_the_class() {
         assert_eq!(with(|_| ()), Ok(()));
         assert_eq!(with(|config| config.budget = 0), Err(Conflict::Budget(0)));
+        let reserved = Err(Conflict::Reserved(4 << 20, 4 << 20));
+        assert_eq!(with(|config| config.budget = 4 << 20), reserved);
         assert!(matches!(with(|config| config.burst = u32::MAX), Err(Conflict::Burst(..))));
         assert_eq!(roce(|class| class.service = Service::Share(0)), Err(Conflict::NoShare(3)));
         assert_eq!(roce(|class| class.service = Service::Share(53)), Err(Conflict::Shares(101)));

@@ -10,16 +10,24 @@ use crate::counters::{Counters, Event};
 use crate::pause::asserted::Asserted;
 use crate::pause::frame::{self, PauseFrame};
 use crate::pause::obeyed::{Finding, Obeyed};
-use crate::queue::Queue;
+use crate::queue::{Queue, Size};
 use crate::schedule::Schedule;
 
 /// Maximum number of events that wait to be taken. The oldest one goes first.
 const EVENTS: usize = 64;
 
+/// The least number of bytes of memory that a frame counts for.
+pub const MEMORY_MIN: u32 = 256;
+
 /// A frame in a queue.
 pub trait Frame {
     /// Returns the length, from the Ethernet header to the end.
     fn bytes(&self) -> u32;
+
+    /// Returns the bytes of memory that the frame takes, for limits and the budget.
+    fn memory(&self) -> u32 {
+        self.bytes().max(MEMORY_MIN)
+    }
 
     /// Sets the mark of congestion if the sender reacts to marks. Returns whether the frame was
     /// marked now.
@@ -49,8 +57,11 @@ pub struct Lanes<F> {
     /// The address in PFC frames of this port.
     source: MacAddr,
     queues: PerClass<Queue<F>>,
-    /// Bytes and number of all frames.
-    bytes: u64,
+    /// The memory that classes with flow control may take, which others leave free.
+    reserved: u64,
+    /// The memory that the frames of all other classes take.
+    open: u64,
+    /// Number of all frames.
     count: usize,
     schedule: Schedule,
     pacer: Option<Pacer>,
@@ -71,7 +82,8 @@ impl<F: Frame> Lanes<F> {
         Ok(Self {
             source,
             queues: PerClass::default(),
-            bytes: 0,
+            reserved: config.reserved(),
+            open: 0,
             count: 0,
             schedule: Schedule::new(&config.classes),
             pacer: config.rate.map(|rate| Pacer::new(rate, config.burst)),
@@ -100,26 +112,29 @@ impl<F: Frame> Lanes<F> {
     pub fn push(&mut self, class: Class, mut frame: F) -> Result<(), F> {
         let (config, queue) = (&self.config.classes[class], &mut self.queues[class]);
         let counters = &mut self.counters[class];
-        let (bytes, depth) = (frame.bytes().max(1), queue.bytes());
+        let bytes = frame.bytes().max(1);
+        let size = Size { bytes, memory: frame.memory().max(bytes) };
+        let memory = u64::from(size.memory);
         if self.obeyed[class].is_stuck() {
             counters.storm_drops += 1;
             return Err(frame);
         }
-        let fits = depth + u64::from(bytes) <= u64::from(config.limit)
-            && self.bytes + u64::from(bytes) <= u64::from(self.config.budget);
+        let is_open = config.pfc.is_none();
+        let fits = queue.memory() + memory <= u64::from(config.limit)
+            && (!is_open || self.reserved + self.open + memory <= u64::from(self.config.budget));
         if !fits {
             counters.drops += 1;
             return Err(frame);
         }
         if let Some(red) = &config.ecn
-            && red.marks(depth, &mut self.rng)
+            && red.marks(queue.bytes(), &mut self.rng)
             && frame.mark()
         {
             counters.marks += 1;
         }
-        queue.push(frame, bytes);
+        queue.push(frame, size);
         counters.deepest = counters.deepest.max(queue.bytes());
-        self.bytes += u64::from(bytes);
+        self.open += if is_open { memory } else { 0 };
         self.count += 1;
         Ok(())
     }
@@ -159,8 +174,7 @@ impl<F: Frame> Lanes<F> {
                 Some(at) => sooner(&mut wait, Some(at)),
                 None => {
                     let first = |class| self.queues[class].first();
-                    let may_send = |class: Class| first(class).filter(|_| !paused.contains(class));
-                    if let Some(class) = self.schedule.next(may_send)
+                    if let Some(class) = self.schedule.next(paused, first)
                         && let Some(frame) = self.take(class, now)
                     {
                         return Next::Frame(class, frame);
@@ -172,8 +186,8 @@ impl<F: Frame> Lanes<F> {
     }
 
     /// Counts a frame that has arrived by the port, and stays in the switch until [`Self::left`].
-    /// Returns false if the station behind the port has sent more than it may. Then the caller
-    /// drops the frame.
+    /// `bytes` is what it takes of the limit of a queue: [`Frame::memory`]. Returns false if the
+    /// station behind the port has sent more than it may. Then the caller drops the frame.
     #[must_use]
     pub fn arrived(&mut self, class: Class, bytes: u32) -> bool {
         let fits = self.asserted.arrived(class, bytes);
@@ -250,7 +264,8 @@ impl<F: Frame> Lanes<F> {
     }
 
     fn take(&mut self, class: Class, now: Nanos) -> Option<F> {
-        let (frame, bytes) = self.remove(class)?;
+        let (frame, Size { bytes, .. }) = self.remove(class)?;
+        self.obeyed[class].sent(now);
         let counters = &mut self.counters[class];
         counters.frames += 1;
         counters.bytes += u64::from(bytes);
@@ -258,11 +273,13 @@ impl<F: Frame> Lanes<F> {
         Some(frame)
     }
 
-    fn remove(&mut self, class: Class) -> Option<(F, u32)> {
-        let (frame, bytes) = self.queues[class].pop()?;
-        self.bytes -= u64::from(bytes);
+    fn remove(&mut self, class: Class) -> Option<(F, Size)> {
+        let (frame, size) = self.queues[class].pop()?;
+        if self.config.classes[class].pfc.is_none() {
+            self.open -= u64::from(size.memory);
+        }
         self.count -= 1;
-        Some((frame, bytes))
+        Some((frame, size))
     }
 
     fn spend(&mut self, now: Nanos, bytes: u64) {

@@ -1,7 +1,7 @@
 //! Compares a new version of the settings with the running daemon. Functions, ports and uplinks
 //! that are missing are added. The log says what else has changed, and how it takes effect.
 
-use vrnic_control_api::{FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_control_api::{FunctionConfig, LanesConfig, PortConfig, UplinkConfig};
 
 use crate::config::ethernet::Ethernet;
 use crate::config::{Config, changed_at_restart};
@@ -42,12 +42,26 @@ impl Object for UplinkConfig {
 /// have other settings in `new`, and the objects that the daemon still has although they are only
 /// in `old`.
 pub(super) fn additions(has: &Ethernet, old: &Ethernet, new: &Ethernet) -> Ethernet {
+    log_lanes(&has.lanes, &old.lanes, &new.lanes);
     Ethernet {
         functions: lacking(&has.functions, &old.functions, &new.functions),
         ports: lacking(&has.ports, &old.ports, &new.ports),
         uplinks: lacking(&has.uplinks, &old.uplinks, &new.uplinks),
         lanes: new.lanes.clone(),
         fabric: has.fabric,
+    }
+}
+
+/// Logs the lanes that the daemon still has although they are only in `old`.
+fn log_lanes(has: &[LanesConfig], old: &[LanesConfig], new: &[LanesConfig]) {
+    let are_in = |list: &[LanesConfig], port: &str| list.iter().any(|lanes| lanes.port() == port);
+    for port in old.iter().map(LanesConfig::port) {
+        if are_in(has, port) && !are_in(new, port) {
+            tracing::warn!(
+                "the lanes of {port} are no longer in the settings, and stay until they are \
+                 removed: vrnic lanes clear {port}"
+            );
+        }
     }
 }
 

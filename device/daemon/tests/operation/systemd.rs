@@ -205,12 +205,13 @@ fn a_reload_adds_what_is_new_and_names_what_cannot_change() {
     let [b, c] = [function("b", 0x0b), function("c", 0x0c)];
     let folder = tempfile::tempdir().expect("a folder");
     let common = "control = '@control'\n";
-    let path = write_settings(&folder, &format!("{common}log = 'error'\n{b}{c}"));
+    let lanes = "[[lanes]]\nport = 'b'\nrate = '1G'\n";
+    let path = write_settings(&folder, &format!("{common}log = 'error'\n{b}{c}{lanes}"));
     let service = Service::start_in(folder, &["--config", path.to_str().expect("text")]);
     UnixStream::connect(service.path("c.sock")).expect("a function of the start");
     assert!(!service.log().contains("INFO"), "the filter of the start");
 
-    // Function b is changed, c is missing, and d, a port and an uplink are new.
+    // Function b is changed, c and the lanes of b are missing, and d, a port and an uplink are new.
     let moved = function("b", 0x1b);
     let d = function("d", 0x0d);
     let rest = "[[port]]\nname = 'p'\nnet = '@p'\n[[uplink]]\nname = 'u'\nlisten = '@u'\n";
@@ -221,13 +222,14 @@ fn a_reload_adds_what_is_new_and_names_what_cannot_change() {
         "a change of workers takes effect when the daemon is started again",
         "function b keeps its earlier settings",
         "vrnic function remove c",
+        "vrnic lanes clear b",
         "function d was added",
         "port p was added",
         "uplink u was added",
     ] {
         assert!(log.contains(part), "no '{part}'");
     }
-    assert_eq!(log.matches("WARN").count(), 3);
+    assert_eq!(log.matches("WARN").count(), 4);
     for name in ["a.sock", "b.sock", "c.sock", "d.sock", "p"] {
         UnixStream::connect(service.path(name)).expect(name);
     }

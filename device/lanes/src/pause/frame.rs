@@ -38,7 +38,9 @@ impl PauseFrame {
     #[must_use]
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let mut from = Reader::new(frame);
-        let _destination = from.take::<6>().ok()?;
+        if MacAddr(from.take().ok()?) != GROUP {
+            return None;
+        }
         let source = MacAddr(from.take().ok()?);
         if (from.take().ok()?, from.take().ok()?) != (CONTROL, PFC) {
             return None;
@@ -105,7 +107,7 @@ mod tests {
         for len in 0..34 {
             assert_eq!(PauseFrame::parse(&bytes[..len]), None, "{len}");
         }
-        for at in 12..16 {
+        for at in (0..6).chain(12..16) {
             let mut other = bytes;
             other[at] ^= 1;
             assert_eq!(PauseFrame::parse(&other), None, "{at}");

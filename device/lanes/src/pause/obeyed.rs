@@ -26,8 +26,9 @@ pub(crate) struct Obeyed {
     pause: Option<Pause>,
     /// The time of all pauses before the present one.
     total: Duration,
-    /// The time since which the class is paused, has frames, and none of them has left.
-    waits_since: Option<Nanos>,
+    /// The time of all pauses when a frame of the class left, or when it was first seen to have
+    /// frames, if it has some.
+    mark: Option<Duration>,
     /// The time of the last PFC frame that paused the class, if the class is stuck.
     stuck: Option<Nanos>,
 }
@@ -68,7 +69,12 @@ impl Obeyed {
         self.total + present
     }
 
-    /// Looks for a pause that lasts too long. `waits` is true if the class has frames.
+    /// Records that a frame of the class has left.
+    pub(crate) fn sent(&mut self, now: Nanos) {
+        self.mark = Some(self.total(now));
+    }
+
+    /// Looks for pauses that last too long. `waits` is true if the class has frames.
     pub(crate) fn watch(&mut self, now: Nanos, dog: &Watchdog, waits: bool) -> Option<Finding> {
         if let Some(last) = self.stuck {
             let over = now.since(last) >= dog.recovery;
@@ -77,15 +83,17 @@ impl Obeyed {
             }
             return over.then_some(Finding::Recovered);
         }
-        if !waits || self.waits_until(now).is_none() {
-            self.waits_since = None;
+        self.settle(now);
+        if !waits {
+            self.mark = None;
             return None;
         }
-        let since = *self.waits_since.get_or_insert(now);
-        if now.since(since) < dog.after {
+        let total = self.total(now);
+        let mark = *self.mark.get_or_insert(total);
+        if total.saturating_sub(mark) < dog.after {
             return None;
         }
-        self.waits_since = None;
+        self.mark = None;
         self.end(now);
         self.stuck = Some(now);
         Some(Finding::Stuck)
@@ -94,7 +102,11 @@ impl Obeyed {
     /// Returns the time at which [`Self::watch`] must be called again.
     pub(crate) fn watch_at(&self, dog: &Watchdog) -> Option<Nanos> {
         let stuck = self.stuck.map(|last| last.plus(dog.recovery));
-        stuck.or(self.waits_since.map(|since| since.plus(dog.after)))
+        let at = self
+            .mark
+            .zip(self.pause)
+            .map(|(mark, pause)| pause.since.plus((mark + dog.after).saturating_sub(self.total)));
+        stuck.or(at)
     }
 
     /// Ends a pause whose time is over.
@@ -164,6 +176,9 @@ mod tests {
         let mut obeyed = Obeyed::default();
         for time in 0..100 {
             obeyed.obey(at(time), if time % 9 == 0 { Duration::ZERO } else { millis(3) });
+            if time % 9 == 0 {
+                obeyed.sent(at(time));
+            }
             assert_eq!(obeyed.watch(at(time), &DOG, true), None);
         }
         for time in 100..200 {

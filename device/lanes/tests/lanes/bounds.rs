@@ -1,7 +1,7 @@
 //! Memory, marks, drops.
 
 use proptest::prelude::*;
-use vrnic_lanes::{Class, Mapping, Next, PauseFrame, Red, ecn};
+use vrnic_lanes::{Class, Config, Mapping, Next, PauseFrame, Red, ecn};
 
 use crate::{at, class, lanes, plain, strict};
 
@@ -18,6 +18,34 @@ fn a_full_queue_drops_and_leaves_the_others_their_room() {
     let counters = lanes.counters(at(0), class(1));
     assert_eq!((counters.drops, counters.deepest), (100 - fits, fits * 1000));
     assert_eq!(lanes.depth(class(1)), fits * 1000);
+}
+
+/// Shows: memory: queues of classes
+#[test]
+fn short_frames_take_the_room_that_their_memory_takes() {
+    let mut lanes = lanes(strict());
+    let passed = (0..100_000).filter(|_| lanes.push(class(1), plain(14, 0)).is_ok()).count();
+    // A class has 1 MiB, and no buffer has fewer than 256 bytes.
+    assert_eq!(passed, (1 << 20) / 256);
+    assert_eq!(lanes.depth(class(1)), 14 * passed as u64);
+}
+
+/// Shows: network: nothing is lost in a class with PFC
+#[test]
+fn classes_without_flow_control_leave_their_room_to_those_with_it() {
+    let mut egress = lanes(Config::default());
+    for of in Class::ALL.into_iter().filter(|of| *of != Class::ROCE) {
+        while egress.push(of, plain(1000, 0)).is_ok() {}
+    }
+    // Eight ports send as much as they may before and after they are paused.
+    for _ in 0..8 {
+        let mut ingress = lanes(Config::default());
+        while ingress.arrived(Class::ROCE, 1000) {
+            assert_eq!(egress.push(Class::ROCE, plain(1000, 0)), Ok(()));
+        }
+    }
+    assert_eq!(egress.counters(at(0), Class::ROCE).drops, 0);
+    assert!(egress.counters(at(0), class(0)).drops > 0, "they have filled what they may");
 }
 
 #[test]

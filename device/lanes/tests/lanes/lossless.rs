@@ -175,6 +175,52 @@ fn a_pause_that_never_ends_costs_only_its_class() {
     assert!(matches!(lanes.pop(at(14_000_000)), Next::Frame(Class::ROCE, _)));
 }
 
+/// Returns a frame that pauses class 3 as long as possible, or lets it go on.
+fn pause(paused: bool) -> PauseFrame {
+    let mut times = PerClass::default();
+    times[Class::ROCE] = Some(if paused { 0xffff } else { 0 });
+    PauseFrame { source: SOURCE, times }
+}
+
+/// Pauses class 3 for a part of each ms, in tenths, at a port of 8 Mbit/s that class 7 keeps busy
+/// if `busy` is true. Returns the frames of class 3 that have left, and whether it was stuck.
+fn paused_in_part(tenths: u64, busy: bool, millis: u64) -> (u64, bool) {
+    let after = Duration::from_millis(5);
+    let watchdog = Some(Watchdog { after, recovery: Duration::from_secs(1) });
+    let mut lanes = lanes(Config { watchdog, rate: Rate::new(8_000_000), burst: 0, ..lossless() });
+    let mut left = 0;
+    for time in 0..millis * 10 {
+        let now = at(time * 100_000);
+        lanes.obey(now, &pause(time % 10 < tenths));
+        for of in [Class::ROCE, class(7)] {
+            while lanes.waiting(of) < 8 && (busy || of == Class::ROCE) {
+                if lanes.push(of, plain(80, time)).is_err() {
+                    return (left, true);
+                }
+            }
+        }
+        loop {
+            match lanes.pop(now) {
+                Next::Frame(of, _) => left += u64::from(of == Class::ROCE),
+                Next::Wait(_) => break,
+                Next::Dropped(Class::ROCE, _) => return (left, true),
+                next => panic!("{next:?} after {time}"),
+            }
+        }
+    }
+    (left, false)
+}
+
+/// Shows: network: a watchdog ends pause storms
+#[test]
+fn pauses_with_gaps_are_a_storm_if_no_frame_leaves_and_waits_for_the_rate_are_none() {
+    assert_eq!(paused_in_part(9, true, 20), (0, true), "a higher class uses the gaps");
+    assert_eq!(paused_in_part(1, true, 20), (0, false), "it was paused for 2 ms");
+    assert_eq!(paused_in_part(0, true, 20), (0, false), "it was not paused");
+    let (left, stuck) = paused_in_part(9, false, 20);
+    assert!(left >= 19 && !stuck, "a frame leaves in each gap: {left}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

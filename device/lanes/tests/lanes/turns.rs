@@ -1,10 +1,10 @@
 //! Strict classes, shares, rates.
 
 use proptest::prelude::*;
-use vrnic_lanes::{Class, Config, Lanes, Next, PerClass, Service};
+use vrnic_lanes::{Class, Config, Lanes, Next, PauseFrame, PerClass, Service, Thresholds};
 use vrnic_packet::{Nanos, Rate};
 
-use crate::{Plain, at, class, lanes, plain, strict};
+use crate::{Plain, SOURCE, at, class, lanes, plain, strict};
 
 /// Sends frames of all classes for a time, while each class always has some. Returns the bytes of
 /// each class.
@@ -60,10 +60,26 @@ fn a_strict_class_may_take_all_and_shares_divide_what_is_left() {
     let strict = class(7);
     for _ in 0..10 {
         assert_eq!(lanes.push(strict, plain(1000, 0)), Ok(()));
-        assert_eq!(lanes.push(class(0), plain(1000, 0)), Ok(()));
     }
-    let first: Vec<_> = (0..10).map(|_| lanes.pop(at(1_000_000))).collect();
-    assert!(first.iter().all(|next| matches!(next, Next::Frame(of, _) if *of == strict)));
+    for of in [0, 2, 3].map(class) {
+        for _ in 0..500 {
+            assert_eq!(lanes.push(of, plain(1000, 0)), Ok(()));
+        }
+    }
+    let (mut now, mut order) = (at(0), Vec::new());
+    while order.len() < 510 {
+        match lanes.pop(now) {
+            Next::Frame(of, _) => order.push(of),
+            Next::Wait(at) => now = at,
+            other => panic!("{other:?}"),
+        }
+    }
+    let (first, rest) = order.split_at(10);
+    assert!(first.iter().all(|of| *of == strict));
+    let counts = [0, 2, 3].map(|of| rest.iter().filter(|it| **it == class(of)).count());
+    for (count, expected) in counts.into_iter().zip([300, 100, 100]) {
+        assert!(count.abs_diff(expected) <= 4, "{counts:?}");
+    }
 }
 
 #[test]
@@ -89,6 +105,45 @@ fn a_class_with_nothing_to_send_saves_nothing_for_later() {
     assert!(late.abs_diff(sent[1]) <= 8, "half for each: {sent:?}");
 }
 
+/// Pauses class 3 for ten frames of others out of each twenty. Returns the bytes of each class.
+fn paused_now_and_then(lens: [u32; 8], config: Config, frames: usize) -> PerClass<u64> {
+    let mut lanes = lanes(config);
+    let mut sent = PerClass::default();
+    for nth in 0..frames {
+        if nth % 10 == 0 {
+            let mut times = PerClass::default();
+            times[Class::ROCE] = Some(if nth % 20 == 0 { 0xffff } else { 0 });
+            lanes.obey(at(0), &PauseFrame { source: SOURCE, times });
+        }
+        for class in Class::ALL {
+            let len = lens[usize::from(class.number())];
+            while len > 0 && lanes.waiting(class) < 4 {
+                assert_eq!(lanes.push(class, plain(len, 0)), Ok(()));
+            }
+        }
+        match lanes.pop(at(0)) {
+            Next::Frame(class, frame) => sent[class] += u64::from(frame.bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+    sent
+}
+
+/// Shows: network: shares and rates of classes
+#[test]
+fn a_paused_class_keeps_its_turn_and_the_others_divide_its_share() {
+    let mut config = Config { rate: None, ..shares([20, 75, 0, 5, 0, 0, 0, 0], 1_000_000_000) };
+    let thresholds = Thresholds { xoff: 100_000, xon: 50_000, headroom: 80_000 };
+    config.classes[Class::ROCE].pfc = Some(thresholds);
+    // A frame of 9000 bytes takes 29 rounds, which ten frames of the others are not.
+    let sent = paused_now_and_then([1000, 1000, 0, 9000, 0, 0, 0, 0], config, 20_000);
+    let part = sent[Class::ROCE] as f64 / (sent[class(0)] + sent[class(1)]) as f64;
+    // It has its share of half of the time.
+    assert!((0.02..0.035).contains(&part), "{sent:?}");
+    let ratio = sent[class(1)] as f64 / sent[class(0)] as f64;
+    assert!((ratio / 3.75 - 1.0).abs() < 0.02, "{sent:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -109,9 +164,12 @@ proptest! {
         prop_assert!((got / rate as f64 - 1.0).abs() < 0.02, "{got} instead of {rate}");
         let weight: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         for (class, bytes) in sent.iter() {
-            let share = f64::from(weights[usize::from(class.number())]) / weight as f64;
-            let got = *bytes as f64 / total as f64;
-            prop_assert!((got - share).abs() < 0.02, "{class:?}: {got} instead of {share}");
+            let number = usize::from(class.number());
+            let share = total as f64 * f64::from(weights[number]) / weight as f64;
+            // The last round may be incomplete.
+            let round = 64.0 * f64::from(weights[number]) + f64::from(lens[number]);
+            let error = (*bytes as f64 - share).abs();
+            prop_assert!(error < 0.02 * share + round, "{class:?}: {bytes} instead of {share}");
         }
     }
 }

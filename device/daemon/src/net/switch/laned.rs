@@ -37,6 +37,24 @@ impl Switch {
             self.laned.push(id);
         }
         port.set_lanes(lanes);
+        self.check_room();
+    }
+
+    /// Logs if a class with flow control has less room at a port than other ports may send.
+    fn check_room(&self) {
+        let laned = || self.laned.iter().filter_map(|id| self.ports.get(id));
+        let lanes = || laned().filter_map(Port::lanes);
+        let lacking = laned().find_map(|port| Some((port, port.lanes()?.lacks_room(lanes())?)));
+        if let Some((port, (class, needed))) = lacking {
+            let (port, class) = (port.status().name(), class.number());
+            tracing::warn!(
+                port,
+                class,
+                "all ports together may send more of a class than this port has room for, so that \
+                 frames may be lost although the class has flow control; set its limit to at least \
+                 {needed} bytes, or lower thresholds"
+            );
+        }
     }
 
     /// Passes on the frames in lanes whose time has come. Returns the time until the next ones.
