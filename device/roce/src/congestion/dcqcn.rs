@@ -11,10 +11,12 @@
 //!
 //! The timer and the byte counter each count steps since the last notification. While both have
 //! made fewer than F steps, a step is one of fast recovery. When both have made more than F, a step
-//! is one of hyper increase, and otherwise one of additive increase.
+//! is one of hyper increase, and otherwise one of additive increase. i is the number by which the
+//! smaller of both exceeds F.
 //!
 //! A sender that was not notified, or has reached the rate of its link again, is not paced.
-//! Notifications change only the rate of their own queue pair, and never below a minimum.
+//! Notifications change only the rate of their own queue pair, and never below a minimum. The
+//! answers to READs are not paced, because the responder sends them.
 
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ use vrnic_packet::{Nanos, Pacer, Rate};
 const ONE: u32 = 1 << 24;
 /// Maximum number of steps of the timer that are made up for at once, after a time without packets.
 const STEPS_MAX: u64 = 1024;
+/// Maximum number of steps of the timer that a packet which waits takes into account at once.
+const STEPS_AHEAD: usize = 64;
 /// The longest time after which a thread that is awake looks at its queue pairs again.
 pub const PAUSE: Duration = Duration::from_micros(50);
 /// The bounds of all periods.
@@ -60,8 +64,8 @@ pub struct Parameters {
 
 impl Parameters {
     /// Returns the parameters of the paper (section 5.2 and figure 14) for a link with this rate.
-    /// The paper does not give R_HI: it is five times R_AI here. The lowest rate is a thousandth of
-    /// that of the link.
+    /// The paper does not give R_HI, which is five times R_AI here, the lowest rate, which is a
+    /// thousandth of that of the link, the burst, and `cut_period`, which is that of mlx5.
     #[must_use]
     pub fn of_paper(line: Rate) -> Self {
         Self {
@@ -198,14 +202,15 @@ impl RateControl {
     /// Handles a notification. Returns whether the rate was reduced.
     pub fn notified(&mut self, now: Nanos) -> bool {
         self.advance(now);
-        if self.cut_at.is_some_and(|at| now.since(at) < self.parameters.cut_period) {
-            return false;
-        }
         // α is 1 up to the first notification.
-        if self.cut_at.replace(now).is_some() {
+        if self.cut_at.is_some() {
             self.decay(now);
         }
         self.alpha_at = now;
+        if self.cut_at.is_some_and(|at| now.since(at) < self.parameters.cut_period) {
+            return false;
+        }
+        self.cut_at = Some(now);
         self.target = self.current;
         let cut = u128::from(self.current) * u128::from(self.alpha) / u128::from(2 * ONE);
         // CAST: at most half of the rate.
@@ -218,13 +223,30 @@ impl RateControl {
         true
     }
 
-    /// Returns the time at which the next packet may leave, or `None` if it may leave now.
+    /// Returns the time at which the caller must ask again, because the next packet may leave then
+    /// or the rate has grown, or `None` if the packet may leave now.
     pub fn waits_until(&mut self, now: Nanos) -> Option<Nanos> {
         if !self.is_limited() {
             return None;
         }
         self.advance(now);
-        self.pacer.waits_until(now)
+        let at = self.pacer.waits_until(now).filter(|_| self.is_limited())?;
+        Some(self.clone().looks_ahead(at))
+    }
+
+    /// Returns the time at which the next packet may leave, which would be `at` without the steps
+    /// that the timer makes until then.
+    fn looks_ahead(mut self, mut at: Nanos) -> Nanos {
+        for _ in 0..STEPS_AHEAD {
+            let step = self.timer_at.plus(self.parameters.timer);
+            if at <= step {
+                return at;
+            }
+            self.advance(step);
+            let waits = self.pacer.waits_until(step).filter(|_| self.is_limited());
+            at = waits.unwrap_or(step);
+        }
+        at.min(self.timer_at.plus(self.parameters.timer))
     }
 
     /// Records a packet that leaves.
@@ -256,7 +278,8 @@ impl RateControl {
             }
             self.timer_at = self.timer_at.plus(self.parameters.timer);
             self.timer_steps = self.timer_steps.saturating_add(1);
-            self.increase(now);
+            // The time before the step counts at the rate before it.
+            self.increase(self.timer_at);
         }
         if !self.is_limited() || steps > STEPS_MAX {
             self.timer_at = now;
@@ -272,7 +295,7 @@ impl RateControl {
         let growth = if more < threshold {
             0
         } else if fewer > threshold {
-            hyper.bits_per_second().saturating_mul(u64::from(fewer - threshold + 1))
+            hyper.bits_per_second().saturating_mul(u64::from(fewer - threshold))
         } else {
             additive.bits_per_second()
         };

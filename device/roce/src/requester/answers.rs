@@ -36,7 +36,7 @@ pub enum Effect<'a> {
 }
 
 /// The assumed round trip time before the first measurement.
-const ROUND_TRIP: Duration = Duration::from_micros(50);
+pub(super) const ROUND_TRIP: Duration = Duration::from_micros(50);
 
 /// The answer of an earlier READ or atomic is missing.
 struct Gap;
@@ -193,11 +193,14 @@ impl Requester {
 
     /// Handles a congestion notification (CNP).
     fn notified(&mut self, now: Nanos) {
-        let reduced = match &mut self.rate {
-            Some(rate) => rate.notified(now),
+        let handled = match &mut self.rate {
+            Some(rate) => {
+                let _reduced = rate.notified(now);
+                true
+            }
             None => self.congested(now),
         };
-        if reduced {
+        if handled {
             self.counters.notified += 1;
         } else {
             self.counters.notifications_ignored += 1;

@@ -115,7 +115,8 @@ pub struct Counters {
     pub not_ready: u64,
     /// Packets that were sent again as probes for losses (`roce_adp_retrans`).
     pub probes: u64,
-    /// Notifications that reduced the window (`rp_cnp_handled`).
+    /// Notifications that reduced the window, or that the rate control has handled
+    /// (`rp_cnp_handled`).
     pub notified: u64,
     /// Notifications that did not reduce the window (`rp_cnp_ignored`).
     pub notifications_ignored: u64,

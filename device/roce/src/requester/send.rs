@@ -5,7 +5,9 @@ use std::ops::Range;
 use vrnic_packet::Nanos;
 
 use super::Requester;
+use super::answers::ROUND_TRIP;
 use super::ledger::Entry;
+use crate::congestion::RateControl;
 use crate::psn::{MAX_OUTSTANDING, Psn, Span};
 use crate::wire::{Body, Head};
 
@@ -56,6 +58,11 @@ impl Requester {
         if let Some(rate) = &mut self.rate {
             let payload = transmit.range.end.saturating_sub(transmit.range.start);
             rate.sent(now, payload.saturating_add(HEADERS));
+            if rate.is_limited() && self.since_ack_request > 0 {
+                // The wait for an answer begins with this packet: those before it may have asked
+                // for none.
+                self.disarm();
+            }
         }
         let again = transmit.head.psn.since(self.oldest) < self.high.since(self.oldest);
         self.move_cursor(&upcoming.entry);
@@ -184,7 +191,7 @@ impl Requester {
 
     /// Returns whether a packet asks for an acknowledgement. Reasons are that its message must be
     /// reported, that no packet can follow at once, or that no packet has asked for a quarter of
-    /// the window.
+    /// the window, or for a round trip time at a rate that limits packets.
     fn asks_for_acknowledgement(&self, entry: &Entry, sent: Psn) -> bool {
         let ends = sent.next() == entry.span.end();
         let quarter = (self.window() / 4).max(1);
@@ -193,6 +200,15 @@ impl Requester {
             || (ends && entry.request.signaled)
             || self.since_ack_request + 1 >= quarter
             || self.upcoming().is_none()
+            || self.rate.as_ref().is_some_and(|rate| self.asks_for_rate(rate))
+    }
+
+    /// Returns whether the packets since the last one that asked for an acknowledgement take a
+    /// round trip time at a rate that limits them.
+    fn asks_for_rate(&self, rate: &RateControl) -> bool {
+        let bytes = u64::from(self.config.mtu.bytes().saturating_add(HEADERS));
+        let time = rate.rate().time(bytes.saturating_mul(u64::from(self.since_ack_request) + 1));
+        rate.is_limited() && time >= self.trip.smoothed().unwrap_or(ROUND_TRIP)
     }
 
     /// Returns the maximum number of outstanding packets.

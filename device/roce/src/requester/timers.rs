@@ -29,7 +29,9 @@ impl Requester {
                 self.arm(now);
             }
         }
-        self.paced_until = self.paced_until.filter(|until| now < *until);
+        if self.paced_until.is_some() {
+            self.wait_for_pace(now);
+        }
         if self.not_ready_until.is_some_and(|until| until <= now) {
             self.not_ready_until = None;
             self.restarted = None;
@@ -39,6 +41,18 @@ impl Requester {
             self.timed_out(now);
         } else if self.repair.probe_at.is_some_and(|at| at <= now) {
             self.probe(now);
+        }
+    }
+
+    /// Starts timers again that have expired while the next packet waits for the rate. The packets
+    /// before it may not have asked for an acknowledgement, and it shows whether they were lost.
+    fn wait_for_pace(&mut self, now: Nanos) {
+        let Some(until) = self.paced_until.map(|until| until.max(now)) else { return };
+        self.paced_until = (now < until).then_some(until);
+        if self.since_ack_request > 0 && self.timer.is_some_and(|timer| timer <= now) {
+            self.arm(until);
+        } else if self.repair.probe_at.is_some_and(|at| at <= now) {
+            self.arm_probe(until);
         }
     }
 

@@ -1,9 +1,14 @@
 //! The rate of a requester that is notified of congestion (DCQCN).
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use vrnic_packet::{Nanos, Rate};
 use vrnic_roce::congestion::{Parameters, RateControl};
-use vrnic_roce::requester::{Requester, Work};
-use vrnic_roce::wire::{Body, Head, Packet, Qpn};
+use vrnic_roce::requester::{Recovery, Requester, Work};
+use vrnic_roce::wire::opcode::Transport;
+use vrnic_roce::wire::{Aeth, Body, Head, Packet, Qpn, Response};
+use vrnic_roce::{Msn, Psn};
 
 use crate::host::{remote, work};
 use crate::pair::Options;
@@ -67,8 +72,104 @@ fn a_notified_requester_sends_at_half_the_rate_and_does_not_retry() {
     let counters = requester.counters();
     assert_eq!((counters.notified, counters.timeouts, counters.resent), (1, 0, 0));
     notify(&mut requester, Nanos(52_000));
+    let rate = requester.numbers().congestion_rate;
     notify(&mut requester, Nanos(52_001));
-    assert_eq!(requester.counters().notifications_ignored, 1, "two in 4 µs are one");
+    assert_eq!(requester.numbers().congestion_rate, rate, "two in 4 µs are one");
+    let counters = requester.counters();
+    assert_eq!((counters.notified, counters.notifications_ignored), (3, 0));
+}
+
+/// The time from a packet to its acknowledgement.
+const TRIP: Duration = Duration::from_micros(20);
+
+fn acknowledge(requester: &mut Requester, now: Nanos, psn: Psn) {
+    let body = Body::Response(Response::Acknowledge(Aeth::ack(Msn::new(0))));
+    let head = Head::new(Transport::Rc, Qpn::new(0x12), psn);
+    let _late = requester.receive(now, &Packet { head, body, payload: &[] });
+}
+
+/// Sends and acknowledges without losses from a time to another one, with notifications from
+/// `notify_at` on that have this period. Returns the number of packets that did not ask for an
+/// acknowledgement.
+fn run(
+    requester: &mut Requester,
+    [from, until]: [Nanos; 2],
+    mut notify_at: Nanos,
+    period: Duration,
+) -> u64 {
+    let (mut now, mut silent) = (from, 0);
+    let mut asked = VecDeque::new();
+    while now < until {
+        if notify_at <= now {
+            notify(requester, now);
+            notify_at = now.plus(period);
+        }
+        while let Some((_, psn)) = asked.pop_front_if(|(at, _)| *at <= now) {
+            acknowledge(requester, now, psn);
+        }
+        while let Some(sent) = requester.next(now) {
+            if sent.head.ack_request {
+                asked.push_back((now.plus(TRIP), sent.head.psn));
+            } else {
+                silent += 1;
+            }
+        }
+        let first = asked.front().map(|(at, _)| *at);
+        let next = requester.deadline().into_iter().chain(first).chain([notify_at]).min();
+        now = next.unwrap_or(until).max(Nanos(now.0 + 1));
+        requester.expire(now);
+    }
+    silent
+}
+
+/// Returns a requester whose rate has this minimum.
+fn with_lowest(lowest: u64, options: Options) -> Requester {
+    let mut requester = requester(options);
+    let parameters = Parameters::of_paper(Rate::nearest(LINE));
+    let parameters = Parameters { min: Rate::nearest(lowest), ..parameters };
+    requester.set_rate_control(Some(RateControl::new(parameters).expect("parameters")));
+    requester
+}
+
+/// Returns the numbers of time-outs, packets that were sent again, and probes.
+fn retries(requester: &Requester) -> [u64; 3] {
+    let counters = requester.counters();
+    [counters.timeouts, counters.resent, counters.probes]
+}
+
+/// Shows: roce: notifications of congestion reduce the rate of the sender
+#[test]
+fn a_requester_with_a_low_rate_neither_retries_nor_probes() {
+    for recovery in [Recovery::GoBackN, Recovery::Leap] {
+        for (window, timeout, divisor) in [(128, 8, 1000), (512, 8, 1000), (128, 8, 80)] {
+            let options = Options { window, timeout, recovery, ..Options::default() };
+            let mut requester = with_lowest(LINE / divisor, options);
+            let period = Duration::from_micros(50);
+            let times = [0, 10_000_000, 50_000_000].map(Nanos);
+            let first = run(&mut requester, [times[0], times[1]], Nanos(100_000), period);
+            let sent = requester.counters().sent;
+            let later = run(&mut requester, [times[1], times[2]], times[1], period);
+            assert!(first > 100, "packets at the rate of the link ask seldom: {first}");
+            // A packet takes longer than the round trip.
+            assert_eq!(later, 0);
+            assert_eq!(retries(&requester), [0; 3], "{recovery:?}, {window}, {divisor}");
+            assert!(requester.counters().sent > sent + 30);
+        }
+    }
+}
+
+#[test]
+fn a_rate_that_falls_while_a_packet_waits_is_no_reason_to_retry() {
+    for recovery in [Recovery::GoBackN, Recovery::Leap] {
+        for start in 0..100 {
+            let options = Options { recovery, ..Options::default() };
+            let mut requester = with_lowest(LINE / 10_000, options);
+            let period = Duration::from_micros(4);
+            let times = [0, 30_000_000].map(Nanos);
+            run(&mut requester, times, Nanos(100_000 + start * 200), period);
+            assert_eq!(retries(&requester), [0; 3], "{recovery:?}, {start}");
+        }
+    }
 }
 
 #[test]
@@ -87,5 +188,5 @@ fn a_flood_of_notifications_slows_only_its_own_requester() {
     // 5 ms at a thousandth of the link, and the first burst.
     let lowest = 5_000_000 / 1000 / BYTES;
     assert!((1..lowest + 40).contains(&sent[0]), "{}", sent[0]);
-    assert!(hit.numbers().congestion_rate.is_some_and(|rate| rate < LINE / 50));
+    assert_eq!(hit.numbers().congestion_rate, Some(LINE / 1000));
 }

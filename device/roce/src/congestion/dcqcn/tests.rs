@@ -62,7 +62,7 @@ fn the_target_grows_in_three_phases() {
     }
     let target = sender.target;
     sender.sent(at(15), 10_000_000);
-    assert_eq!(sender.target - target, 3 * 200_000_000, "hyper increase: i is 7 - 5 + 1");
+    assert_eq!(sender.target - target, 2 * 200_000_000, "hyper increase: i is 7 - 5");
 }
 
 #[test]
@@ -79,6 +79,61 @@ fn a_flood_of_notifications_leaves_the_lowest_rate_and_ends() {
         assert!(now < Nanos(1_000_000_000), "it has recovered within a second");
     }
     assert!(sent > 100);
+}
+
+#[test]
+fn a_packet_that_waits_leaves_when_the_timer_has_raised_the_rate() {
+    let parameters = Parameters::of_paper(Rate::nearest(LINE));
+    let parameters = Parameters { min: Rate::nearest(1), ..parameters };
+    let mut sender = RateControl::new(parameters).expect("parameters");
+    for time in 0..1000 {
+        sender.notified(micros(time * 5));
+        sender.sent(micros(time * 5), 1024);
+    }
+    assert!(rate(&sender) < 1000, "{}", rate(&sender));
+    let start = micros(5000);
+    let (mut now, mut waits, mut packets) = (start, 0, 0);
+    while sender.is_limited() {
+        match sender.waits_until(now) {
+            Some(at) => {
+                now = at;
+                waits += 1;
+            }
+            None => {
+                sender.sent(now, 1024);
+                packets += 1;
+            }
+        }
+        let waited = now.since(start);
+        assert!(waited < Duration::from_millis(20), "the sender waits for {waited:?}");
+    }
+    assert!(packets > 100 && waits <= packets + 10, "{waits} waits for {packets} packets");
+}
+
+#[test]
+fn the_bucket_fills_at_the_rate_of_each_step() {
+    let [mut often, mut once] = [sender(), sender()];
+    for sender in [&mut often, &mut once] {
+        sender.notified(micros(0));
+        sender.sent(micros(0), 1_000_000);
+    }
+    for step in 1..=4 {
+        let _wait = often.waits_until(micros(step * 55));
+    }
+    let _wait = once.waits_until(micros(220));
+    let [often, once] = [often, once].map(|mut it| it.pacer.waits_until(micros(220)));
+    assert_eq!(once, often);
+}
+
+#[test]
+fn alpha_does_not_decrease_while_notifications_come() {
+    let parameters = Parameters::of_paper(Rate::nearest(LINE));
+    let parameters = Parameters { cut_period: Duration::from_millis(1), ..parameters };
+    let mut sender = RateControl::new(parameters).expect("parameters");
+    for time in 0..200 {
+        sender.notified(micros(time * 50));
+    }
+    assert!(sender.alpha > ONE - ONE / 100, "{}", sender.alpha);
 }
 
 #[test]
