@@ -100,7 +100,7 @@ impl Sending {
             rnr_retry: 7,
             max_rd_atomic: 1,
             window: scenario.window,
-            recovery: Recovery::GoBackN,
+            recovery: Recovery::Leap,
             congestion_control: false,
             capacity: 16,
         });

@@ -26,7 +26,7 @@ pub(crate) struct Host {
     /// The packets that wait to be taken.
     arrived: VecDeque<Load>,
     take_at: Nanos,
-    /// Frames that had no room in the queue of the port.
+    /// Frames of class 3 that were dropped.
     pub(crate) lost: u64,
 }
 
@@ -54,7 +54,7 @@ impl Host {
         let class = self.mapping.class_of(&frame.0);
         if self.pace.is_none() || class != Class::ROCE {
             self.take(now, &frame);
-        } else if self.port.arrived(class, frame.bytes()) {
+        } else if self.port.arrived(class, frame.memory()) {
             self.arrived.push_back(frame);
         } else {
             self.lost += 1;
@@ -73,7 +73,7 @@ impl Host {
             match self.port.pop(now) {
                 Next::Frame(_, frame) => send(frame),
                 Next::Pause(pause) => send(Load(pause.bytes().to_vec())),
-                Next::Dropped(..) => self.lost += 1,
+                Next::Dropped(class, _) => self.lost += u64::from(class == Class::ROCE),
                 Next::Wait(at) => break Some(at),
                 Next::Nothing => break None,
             }
@@ -90,7 +90,7 @@ impl Host {
             && let Some(frame) = self.arrived.pop_front()
         {
             self.take_at = self.take_at.max(now).plus(rate.time(frame.bytes().into()));
-            self.port.left(Class::ROCE, frame.bytes());
+            self.port.left(Class::ROCE, frame.memory());
             self.take(now, &frame);
         }
     }
@@ -112,7 +112,8 @@ impl Host {
 
     fn queue(&mut self, frame: Load) {
         let class = self.mapping.class_of(&frame.0);
-        self.lost += u64::from(self.port.push(class, frame).is_err());
+        let dropped = self.port.push(class, frame).is_err();
+        self.lost += u64::from(dropped && class == Class::ROCE);
     }
 
     /// Queues packets of the connections in turn, as many as the port sends soon.

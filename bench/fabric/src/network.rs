@@ -198,7 +198,7 @@ impl Network {
         }
         let class = self.mapping.class_of(&load.0);
         let Ok((ethernet, _)) = Ethernet::parse(&mut Reader::new(&load.0)) else { return };
-        let (to, bytes) = (host_of(ethernet.destination), load.bytes());
+        let (to, bytes) = (host_of(ethernet.destination), load.memory());
         if !port.arrived(class, bytes) {
             return;
         }
@@ -224,12 +224,12 @@ impl Network {
             match port.pop(self.now) {
                 Next::Pause(pause) => self.send(Place::Host(nth), Load(pause.bytes().to_vec())),
                 Next::Frame(class, Transit { load, from }) => {
-                    self.leave(from, class, load.bytes());
+                    self.leave(from, class, load.memory());
                     self.send(Place::Host(nth), load);
                     sources.push(from);
                 }
                 Next::Dropped(class, Transit { load, from }) => {
-                    self.leave(from, class, load.bytes());
+                    self.leave(from, class, load.memory());
                     sources.push(from);
                 }
                 Next::Wait(at) => break Some(at),
@@ -268,7 +268,7 @@ impl Network {
                 .iter()
                 .map(|port| {
                     let counters = port.counters(self.now, Class::ROCE);
-                    counters.drops + counters.headroom_drops
+                    counters.drops + counters.headroom_drops + counters.storm_drops
                 })
                 .sum::<u64>()
                 + self.hosts.iter().map(|host| host.lost).sum::<u64>(),

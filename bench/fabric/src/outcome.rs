@@ -114,9 +114,10 @@ fn millis(at: Nanos) -> f64 {
 
 /// Returns the bits per second of each flow between two samples.
 fn between(from: &Sample, to: &Sample) -> Vec<f64> {
-    let span = to.at.since(from.at).as_secs_f64();
+    let span = to.at.since(from.at);
     let flows = to.delivered.iter().zip(&from.delivered);
-    flows.map(|(to, from)| (to - from) as f64 * 8.0 / span).collect()
+    let rate = |bits: f64| if span.is_zero() { 0.0 } else { bits / span.as_secs_f64() };
+    flows.map(|(to, from)| rate((to - from) as f64 * 8.0)).collect()
 }
 
 #[cfg(test)]
@@ -137,6 +138,7 @@ mod tests {
             depth: at * 10,
             delivered: vec![delivered, 2 * delivered],
         };
+        assert_eq!(between(&sample(1, 7), &sample(1, 7)), [0.0, 0.0], "of no time");
         let outcome = Outcome {
             senders: 1,
             port: None,

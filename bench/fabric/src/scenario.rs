@@ -16,8 +16,8 @@ pub const OTHER: Class = Class::of_bits(1);
 pub struct Scenario {
     /// Number of hosts that send by RoCE in class 3.
     pub senders: usize,
-    /// Number of hosts that send in class 1 to a second receiver, and share ports of the switch
-    /// with nobody. They show whether a paused class disturbs others.
+    /// True if each sender also sends in class 1, to a second receiver. This shows whether a paused
+    /// class disturbs others.
     pub bystanders: bool,
     /// The rate of all links.
     pub link: Rate,
@@ -51,7 +51,7 @@ impl Scenario {
             dcqcn: None,
             pfc: false,
             slow_receiver: None,
-            window: 512,
+            window: 128,
             seed: 1,
         }
     }

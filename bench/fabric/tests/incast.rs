@@ -62,6 +62,8 @@ fn a_slow_receiver_pauses_only_its_class() {
     let slow = Scenario {
         bystanders: true,
         slow_receiver: Some(Rate::nearest(1_000_000_000)),
+        // More than the receiver and the switch hold before the sender is paused.
+        window: 512,
         ..Scenario::incast(1).with_pfc()
     };
     let outcome = run(&slow);
