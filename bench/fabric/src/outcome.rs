@@ -29,7 +29,7 @@ pub struct Outcome {
     pub paused_other: Vec<Duration>,
     /// Frames of class 3 that were dropped anywhere.
     pub drops: u64,
-    /// Notifications that have reduced the rate of a sender.
+    /// Notifications that senders have handled.
     pub notified: u64,
     /// Packets that were sent again.
     pub resent: u64,
