@@ -65,11 +65,32 @@ static int receive_all(struct socket *sock, void *bytes, size_t length)
 	return 0;
 }
 
+/* Returns whether a tag is that of the login that is under way, with the back_lock of the session held. */
+static bool is_login(struct iscsi_conn *conn, itt_t itt)
+{
+	struct iscsi_task *task = iscsi_verify_itt(conn, itt) ? NULL : iscsi_itt_to_task(conn, itt);
+
+	return task && task == conn->login_task && task->state == ISCSI_TASK_RUNNING;
+}
+
+/* Gives a PDU to libiscsi, which looks up the task of an answer, but not whether there is one. */
+static int complete_login(struct iscsi_conn *conn, struct iscsi_hdr *header, u8 *data, u32 length)
+{
+	bool is_answer = (header->opcode & ISCSI_OPCODE_MASK) == ISCSI_OP_LOGIN_RSP;
+	int err = ISCSI_ERR_BAD_ITT;
+
+	spin_lock_bh(&conn->session->back_lock);
+	if (!is_answer || is_login(conn, header->itt))
+		err = __iscsi_complete_pdu(conn, header, data, length);
+	spin_unlock_bh(&conn->session->back_lock);
+	return err;
+}
+
 /* Reads one PDU of the login. Returns 0 or an enum iscsi_err. */
 static int read_pdu(struct storage_endpoint *endpoint)
 {
 	struct iscsi_hdr *header = &endpoint->header;
-	int err, opcode;
+	int opcode;
 	u32 length;
 
 	if (receive_all(endpoint->sock, header, sizeof(*header)))
@@ -91,10 +112,7 @@ static int read_pdu(struct storage_endpoint *endpoint)
 		return ISCSI_ERR_PROTO;
 	if (opcode == ISCSI_OP_LOGIN_RSP)
 		atomic_dec(&endpoint->expected);
-	local_bh_disable();
-	err = iscsi_complete_pdu(endpoint->conn, header, endpoint->data, length);
-	local_bh_enable();
-	return err;
+	return complete_login(endpoint->conn, header, endpoint->data, length);
 }
 
 /* Reads the answers that are expected, and not a byte more: the rest is for the adapter. */

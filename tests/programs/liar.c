@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
- * A target of iSCSI that lets everybody log in, and answers each SCSI command with one lie, for the suite storage.
+ * A target of iSCSI that lets everybody log in, and tells one lie, for the suite storage.
  *
  * usage: vrnic_liar PORT LIE
  *
+ * As the answer to each SCSI command:
  * beyond: data behind the end of the command's buffer. unknown: data for a command that does not exist.
  * r2t: a request for data of a command that reads. ping, abort, reject, login: an answer of another kind in the name of
  * the initiator's task of the command. long: a PING with more data than the initiator has room for.
+ *
+ * As the answer to something else:
+ * tasks: that a request about tasks is complete, as the answer to a PING. stranger: a login, with the tag of a task
+ * that the initiator does not have.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include "side.h"
 
 enum { HEADER = 48, TEXT = 8192, NO_TAG = -1 };
-enum { SCSI_COMMAND = 0x01, LOGIN = 0x03, LOGOUT = 0x06 };
-enum { PING = 0x20, TASKS = 0x22, LOGGED_IN = 0x23, DATA_IN = 0x25, R2T = 0x31, REJECT = 0x3f };
-enum { FINAL = 0x80, IMMEDIATE_REJECTED = 6 };
+enum { PING_OUT = 0x00, SCSI_COMMAND = 0x01, LOGIN = 0x03, LOGOUT = 0x06 };
+enum { PING = 0x20, RESPONSE = 0x21, TASKS = 0x22, LOGGED_IN = 0x23, DATA_IN = 0x25, R2T = 0x31, REJECT = 0x3f };
+enum { FINAL = 0x80, CHECK_CONDITION = 2, IMMEDIATE_REJECTED = 6 };
 
 static uint32_t stat_sn = 1;
+/* The first task of the initiator after the one of the login, in the form in which Linux sends its tags. */
+static const unsigned char next_task[4] = { 1 };
 
 static void put(unsigned char *header, int at, uint32_t value)
 {
@@ -68,7 +75,7 @@ static void answer(unsigned char *header, const unsigned char *request, int opco
 }
 
 /* Accepts all that the initiator offers. */
-static int log_in(int sock, const unsigned char *request, const char *text, int length)
+static int log_in(int sock, const unsigned char *request, const char *text, int length, const char *kind)
 {
 	static const char *const own[] = { "Initiator", "TargetName", "SessionType", "MaxRecvData", "AuthMethod" };
 	char out[TEXT] = "AuthMethod=None";
@@ -85,6 +92,8 @@ static int log_in(int sock, const unsigned char *request, const char *text, int 
 	}
 	answer(header, request, LOGGED_IN);
 	header[1] = request[1];
+	if (!strcmp(kind, "stranger"))
+		memcpy(header + 16, next_task, 4);
 	memcpy(header + 8, request + 8, 6);
 	/* The session. */
 	header[15] = (request[1] & 0x83) == 0x83;
@@ -96,8 +105,6 @@ static int log_in(int sock, const unsigned char *request, const char *text, int 
 
 static int lie(int sock, const unsigned char *command, const char *kind)
 {
-	/* The first task of the initiator after the one of the login, in the form in which Linux sends its tags. */
-	static const unsigned char task[4] = { 1 };
 	unsigned char header[HEADER], rejected[HEADER] = { 0x40, FINAL }, data[4096] = { 0 };
 
 	answer(header, command, !strcmp(kind, "r2t") ? R2T : DATA_IN);
@@ -114,10 +121,10 @@ static int lie(int sock, const unsigned char *command, const char *kind)
 		put(header, 16, word(command, 16) ^ 0x10000);
 		return say(sock, header, data, 8);
 	}
-	memcpy(header + 16, task, 4);
+	memcpy(header + 16, next_task, 4);
 	memset(header + 36, 0, 12);
 	if (!strcmp(kind, "reject")) {
-		memcpy(rejected + 16, task, 4);
+		memcpy(rejected + 16, next_task, 4);
 		header[2] = IMMEDIATE_REJECTED;
 		put(header, 16, NO_TAG);
 		header[0] = REJECT;
@@ -127,6 +134,29 @@ static int lie(int sock, const unsigned char *command, const char *kind)
 		put(header, 16, NO_TAG);
 	header[0] = !strcmp(kind, "abort") ? TASKS : !strcmp(kind, "login") ? LOGGED_IN : PING;
 	return say(sock, header, data, strcmp(kind, "long") ? 0 : sizeof(data));
+}
+
+/* Answers a PING that wants an answer. */
+static int end_tasks(int sock, const unsigned char *ping)
+{
+	unsigned char header[HEADER];
+
+	if (word(ping, 16) == (uint32_t)NO_TAG)
+		return 1;
+	answer(header, ping, TASKS);
+	return say(sock, header, NULL, 0);
+}
+
+/* Answers a SCSI command with an error, without a lie. */
+static int fail(int sock, const unsigned char *command)
+{
+	unsigned char header[HEADER];
+
+	answer(header, command, RESPONSE);
+	memset(header + 20, 0, 4);
+	header[3] = CHECK_CONDITION;
+	stat_sn++;
+	return say(sock, header, NULL, 0);
 }
 
 /* Serves an initiator until it goes. */
@@ -143,9 +173,11 @@ static void serve(int sock, const char *kind)
 			return;
 		text[length] = 0;
 		if ((header[0] & 0x3f) == LOGIN)
-			good = log_in(sock, header, text, length);
+			good = log_in(sock, header, text, length, kind);
 		else if ((header[0] & 0x3f) == SCSI_COMMAND)
-			good = lie(sock, header, kind);
+			good = !strcmp(kind, "tasks") ? fail(sock, header) : lie(sock, header, kind);
+		else if ((header[0] & 0x3f) == PING_OUT && !strcmp(kind, "tasks"))
+			good = end_tasks(sock, header);
 		if (!good || (header[0] & 0x3f) == LOGOUT)
 			return;
 	}

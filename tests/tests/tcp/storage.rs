@@ -45,6 +45,7 @@ pub(crate) fn suite() -> Result<Suite> {
         case("a_target_that_comes_back", comes_back),
         case("a_target_that_does_not", stays_away),
         case("targets_that_lie", lies),
+        case("a_target_that_lies_at_the_login", lies_at_login),
         case("an_adapter_that_is_reset", reset),
         case("an_adapter_that_goes_and_comes_back", removed),
     ];
@@ -373,9 +374,7 @@ const LIES: [(&str, u32); 8] = [
 ///
 /// Shows: iscsi: targets that lie
 fn lies(pair: &Pair) -> Result<()> {
-    let ip = pair.b.ip();
-    let node = format!("iscsiadm -m node -T iqn.2026-11.org.vrnic:liar -p {ip}:3261 -I vrnic");
-    pair.a.check(&format!("{node} -o new"), SHORT_TIMEOUT)?;
+    let node = new_liar(pair)?;
     for (lie, number) in LIES {
         let liar = commands::serve(&pair.b, &format!("vrnic_liar 3261 {lie}"), 3261)?;
         pair.a.check(&format!("dmesg -C; {node} --login"), SHORT_TIMEOUT).context(lie)?;
@@ -386,6 +385,29 @@ fn lies(pair: &Pair) -> Result<()> {
         ended.context(lie)?;
     }
     Ok(())
+}
+
+/// Makes a record of the target that lies, and returns the command for it.
+fn new_liar(pair: &Pair) -> Result<String> {
+    let ip = pair.b.ip();
+    let node = format!("iscsiadm -m node -T iqn.2026-11.org.vrnic:liar -p {ip}:3261 -I vrnic");
+    pair.a.check(&format!("{node} -o new"), SHORT_TIMEOUT)?;
+    Ok(node)
+}
+
+/// An answer to a login with the tag of a task that does not exist ends the connection. The login
+/// fails, and leaves nothing.
+fn lies_at_login(pair: &Pair) -> Result<()> {
+    let node = new_liar(pair)?;
+    let liar = commands::serve(&pair.b, "vrnic_liar 3261 stranger", 3261)?;
+    let script = format!(
+        "{node} -o update -n node.session.initial_login_retry_max -v 1
+        {node} -o update -n 'node.conn[0].timeo.login_timeout' -v 2
+        dmesg -C; ! {node} --login && dmesg | grep 'detected conn error (1010)'
+        ended=$?; ! ls /sys/class/iscsi_session/* && exit $ended"
+    );
+    pair.a.check(&script, LONG_TIMEOUT)?;
+    stop(liar).map(drop)
 }
 
 /// A reset of the adapter ends its connections. open-iscsi makes new ones.
