@@ -110,6 +110,7 @@ struct storage_link *storage_link_create(struct ib_device *device, struct iscsi_
 	link->slots_len = slots;
 	link->conn = conn;
 	link->device = device;
+	link->tmf_itt = RESERVED_ITT;
 	mutex_init(&link->qp_lock);
 	spin_lock_init(&link->lock);
 	INIT_LIST_HEAD(&link->free);

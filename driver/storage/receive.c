@@ -89,15 +89,19 @@ static int end_commands(struct storage_link *link)
 	return 0;
 }
 
-/* Takes the answer to a request about tasks, before libiscsi gets it. */
+/*
+ * Takes the answer to a request about tasks, before libiscsi gets it. libiscsi takes an answer with any tag for the one
+ * that it waits for, also when the request has not been sent yet.
+ */
 static int take_tmf(struct storage_link *link, struct iscsi_hdr *header)
 {
-	struct iscsi_session *session = link->conn->session;
 	bool is_known;
 
-	spin_lock_bh(&session->back_lock);
-	is_known = header->itt != RESERVED_ITT && is_control(link->conn, header->itt);
-	spin_unlock_bh(&session->back_lock);
+	spin_lock_bh(&link->lock);
+	is_known = header->itt != RESERVED_ITT && header->itt == link->tmf_itt;
+	if (is_known)
+		link->tmf_itt = RESERVED_ITT;
+	spin_unlock_bh(&link->lock);
 	if (!is_known)
 		return ISCSI_ERR_BAD_ITT;
 	return ((struct iscsi_tm_rsp *)header)->response == ISCSI_TMF_RSP_COMPLETE ? end_commands(link) : 0;

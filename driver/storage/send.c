@@ -190,15 +190,24 @@ static int tag_on_wire(struct storage_link *link, itt_t itt, itt_t *tag)
 	return err;
 }
 
-/* Remembers a request about tasks. One for a single task gets the tag that the target knows. */
+/*
+ * Remembers a request about tasks. One for a single task gets the tag that the target knows. There is one at a time,
+ * unless somebody has interrupted the one who waits for it: its answer would count as that to the next one.
+ */
 static int prepare_tmf(struct storage_link *link, struct iscsi_tm *tmf)
 {
+	int err = -EBUSY;
 	itt_t tag;
-	int err;
 
 	spin_lock_bh(&link->lock);
-	link->tmf = *tmf;
+	if (link->tmf_itt == RESERVED_ITT) {
+		link->tmf = *tmf;
+		link->tmf_itt = tmf->itt;
+		err = 0;
+	}
 	spin_unlock_bh(&link->lock);
+	if (err)
+		return err;
 	if ((tmf->flags & ISCSI_FLAG_TM_FUNC_MASK) != ISCSI_TM_FUNC_ABORT_TASK)
 		return 0;
 	wait_event_timeout(link->wait, !(err = tag_on_wire(link, link->tmf.rtt, &tag)) || !READ_ONCE(link->is_open),

@@ -101,8 +101,9 @@ struct storage_link {
 	DECLARE_HASHTABLE(live, 8);
 	/* Something has changed for which a task may wait. */
 	wait_queue_head_t wait;
-	/* The last request about tasks, as libiscsi has made it. */
+	/* The last request about tasks, as libiscsi has made it, and its tag, or RESERVED_ITT if it has its answer. */
 	struct iscsi_tm tmf;
+	itt_t tmf_itt;
 	struct storage_receive receives[STORAGE_RECEIVES];
 	u32 slots_len;
 	struct storage_slot slots[] __counted_by(slots_len);

@@ -359,7 +359,7 @@ fn stays_away(pair: &Pair) -> Result<()> {
 
 /// Lies of a target, and the numbers of libiscsi for them (`enum iscsi_err`): PROTO, BAD_ITT and
 /// DATALEN.
-const LIES: [(&str, u32); 8] = [
+const LIES: [(&str, u32); 9] = [
     ("beyond", 1008),
     ("unknown", 1008),
     ("r2t", 1008),
@@ -368,6 +368,7 @@ const LIES: [(&str, u32); 8] = [
     ("abort", 1010),
     ("login", 1010),
     ("long", 1006),
+    ("tasks", 1010),
 ];
 
 /// Each lie ends the connection, and no command by it.
