@@ -136,7 +136,8 @@ int storage_send_by_socket(struct storage_endpoint *endpoint, struct iscsi_task 
 		{ .iov_base = task->data, .iov_len = task->data_count },
 		{ .iov_base = (void *)padding, .iov_len = pad },
 	};
-	struct msghdr message = { .msg_flags = MSG_NOSIGNAL };
+	/* A request fits into the buffer of a healthy connection. A target that reads nothing must not stop this. */
+	struct msghdr message = { .msg_flags = MSG_NOSIGNAL | MSG_DONTWAIT };
 	int sent;
 
 	if ((task->hdr->opcode & ISCSI_OPCODE_MASK) != ISCSI_OP_LOGIN)
@@ -290,12 +291,19 @@ int storage_hand_over(struct storage_endpoint *endpoint)
 	return err;
 }
 
-void storage_end(struct storage_endpoint *endpoint)
+void storage_stop(struct storage_endpoint *endpoint)
 {
 	lockdep_assert_held(&storage_mutex);
 	WRITE_ONCE(endpoint->is_over, true);
 	if (endpoint->sock)
 		kernel_sock_shutdown(endpoint->sock, SHUT_RDWR);
+	if (endpoint->link)
+		storage_link_stop(endpoint->link);
+}
+
+void storage_end(struct storage_endpoint *endpoint)
+{
+	storage_stop(endpoint);
 	if (endpoint->link)
 		storage_link_close(endpoint->link);
 	if (!endpoint->conn)

@@ -141,13 +141,18 @@ static void forget_tasks(struct storage_link *link)
 	spin_unlock_bh(&session->back_lock);
 }
 
-void storage_link_close(struct storage_link *link)
+void storage_link_stop(struct storage_link *link)
 {
-	mutex_lock(&link->qp_lock);
 	spin_lock_bh(&link->lock);
 	link->is_open = false;
 	spin_unlock_bh(&link->lock);
 	wake_up_all(&link->wait);
+}
+
+void storage_link_close(struct storage_link *link)
+{
+	mutex_lock(&link->qp_lock);
+	storage_link_stop(link);
 	/* A task that is being sent may use the memory below. */
 	if (link->is_attached)
 		iscsi_suspend_tx(link->conn);

@@ -142,12 +142,16 @@ struct storage_endpoint *storage_endpoint_of(struct iscsi_endpoint *ep);
 bool storage_is_connected(struct storage_endpoint *endpoint);
 /* Gives the socket to the adapter by which the target is reached. */
 int storage_hand_over(struct storage_endpoint *endpoint);
+/* Lets nothing wait for the connection any more. Nothing is sent from now on. */
+void storage_stop(struct storage_endpoint *endpoint);
 /* Ends the connection. Its data is not used on return. */
 void storage_end(struct storage_endpoint *endpoint);
 /* Sends a PDU by the socket. */
 int storage_send_by_socket(struct storage_endpoint *endpoint, struct iscsi_task *task);
 
 struct storage_link *storage_link_create(struct ib_device *device, struct iscsi_conn *conn);
+/* Lets nothing wait for the link any more, and nothing be posted. */
+void storage_link_stop(struct storage_link *link);
 /* Destroys the queue pair, if it was not destroyed. On return the adapter uses none of the memory of commands. */
 void storage_link_close(struct storage_link *link);
 /* Frees a link that was closed. */

@@ -135,6 +135,21 @@ unlock:
 	return err;
 }
 
+/*
+ * libiscsi waits for the thread that sends, and open-iscsi for libiscsi. So what this thread waits for ends before,
+ * which the target may never let happen.
+ */
+static void storage_conn_unbind(struct iscsi_cls_conn *cls_conn, bool is_active)
+{
+	struct iscsi_conn *conn = cls_conn->dd_data;
+
+	mutex_lock(&storage_mutex);
+	if (conn->dd_data)
+		storage_stop(conn->dd_data);
+	mutex_unlock(&storage_mutex);
+	iscsi_conn_unbind(cls_conn, is_active);
+}
+
 /* The login has ended. */
 static int storage_conn_start(struct iscsi_cls_conn *cls_conn)
 {
@@ -261,7 +276,7 @@ static struct iscsi_transport storage_transport = {
 	.destroy_session = storage_session_destroy,
 	.create_conn = storage_conn_create,
 	.bind_conn = storage_conn_bind,
-	.unbind_conn = iscsi_conn_unbind,
+	.unbind_conn = storage_conn_unbind,
 	.start_conn = storage_conn_start,
 	.stop_conn = storage_conn_stop,
 	.destroy_conn = storage_conn_destroy,
