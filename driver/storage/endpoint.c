@@ -267,6 +267,25 @@ static int hand_over_to(struct storage_endpoint *endpoint, struct ib_device *dev
 	return 0;
 }
 
+/*
+ * Waits until nothing uses the socket: neither the thread of libiscsi that sends, to which nobody gives PDUs as long as
+ * start_conn runs, nor the reader. Returns whether the login has ended.
+ */
+static bool has_logged_in(struct storage_endpoint *endpoint)
+{
+	struct iscsi_conn *conn = endpoint->conn;
+	bool is_free;
+
+	flush_work(&conn->xmitwork);
+	if (atomic_read(&endpoint->expected))
+		return false;
+	flush_work(&endpoint->reading);
+	spin_lock_bh(&conn->session->back_lock);
+	is_free = conn->login_task->state == ISCSI_TASK_FREE;
+	spin_unlock_bh(&conn->session->back_lock);
+	return is_free;
+}
+
 int storage_hand_over(struct storage_endpoint *endpoint)
 {
 	struct storage_adapter *adapter;
@@ -277,10 +296,8 @@ int storage_hand_over(struct storage_endpoint *endpoint)
 		return -EISCONN;
 	if (endpoint->conn->session->discovery_sess)
 		return -EOPNOTSUPP;
-	/* The login has not ended. */
-	if (atomic_read(&endpoint->expected))
+	if (!has_logged_in(endpoint))
 		return -EBUSY;
-	flush_work(&endpoint->reading);
 	list_for_each_entry(adapter, &adapters, list) {
 		err = hand_over_to(endpoint, adapter->device);
 		if (!err)
