@@ -325,10 +325,13 @@ void storage_end(struct storage_endpoint *endpoint)
 		storage_link_close(endpoint->link);
 	if (!endpoint->conn)
 		return;
-	/* A task that is sent now fails. */
+	/*
+	 * A task that is sent from now on fails. libiscsi may resume sending at once, so this waits for those who have
+	 * seen the endpoint, and nobody sees it afterwards.
+	 */
+	WRITE_ONCE(endpoint->conn->dd_data, NULL);
 	iscsi_suspend_tx(endpoint->conn);
 	cancel_work_sync(&endpoint->reading);
-	endpoint->conn->dd_data = NULL;
 	endpoint->conn = NULL;
 }
 

@@ -235,7 +235,7 @@ static int storage_alloc_pdu(struct iscsi_task *task, u8 opcode)
 static int storage_xmit_task(struct iscsi_task *task)
 {
 	struct iscsi_conn *conn = task->conn;
-	struct storage_endpoint *endpoint = conn->dd_data;
+	struct storage_endpoint *endpoint = READ_ONCE(conn->dd_data);
 	int err = -ENOTCONN;
 
 	if (endpoint && endpoint->link)
