@@ -420,7 +420,10 @@ int storage_endpoints_init(void)
 	return err;
 }
 
-/* The transport has gone, and with it all sessions. Endpoints may be left that were never bound. */
+/*
+ * The transport has gone, and with it all sessions. Endpoints may be left that were never bound, or whose connection
+ * has been destroyed before them.
+ */
 void storage_endpoints_exit(void)
 {
 	struct storage_endpoint *endpoint, *next;

@@ -14,13 +14,14 @@
 /* Allocates a page for each slot, and pages for the receives. */
 static int allocate(struct storage_link *link)
 {
+	for (u32 nth = 0; nth < link->slots_len; nth++)
+		link->slots[nth].link = link;
 	for (u32 nth = 0; nth < link->slots_len; nth++) {
 		struct storage_slot *slot = &link->slots[nth];
 
 		slot->page = dma_alloc_coherent(link->device->dma_device, PAGE_SIZE, &slot->at, GFP_KERNEL);
 		if (!slot->page)
 			return -ENOMEM;
-		slot->link = link;
 		slot->cqe.done = storage_sent;
 		list_add_tail(&slot->free, &link->free);
 	}
@@ -151,6 +152,8 @@ void storage_link_stop(struct storage_link *link)
 
 void storage_link_close(struct storage_link *link)
 {
+	if (!link->device)
+		return;
 	mutex_lock(&link->qp_lock);
 	storage_link_stop(link);
 	/* A task that is being sent may use the memory below. */
@@ -164,14 +167,14 @@ void storage_link_close(struct storage_link *link)
 	if (!IS_ERR_OR_NULL(link->cq))
 		ib_free_cq(link->cq);
 	link->cq = NULL;
-	if (!link->device)
-		return;
 	forget_tasks(link);
 	if (!IS_ERR_OR_NULL(link->pd))
 		ib_dealloc_pd(link->pd);
 	free_pages_of(link);
 	link->pd = NULL;
 	link->device = NULL;
+	/* It may end before the link is freed. */
+	link->conn = NULL;
 }
 
 void storage_link_free(struct storage_link *link)

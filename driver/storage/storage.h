@@ -156,7 +156,7 @@ void storage_link_stop(struct storage_link *link);
 void storage_link_close(struct storage_link *link);
 /* Frees a link that was closed. */
 void storage_link_free(struct storage_link *link);
-/* Tells libiscsi that the connection has failed, once. */
+/* Tells libiscsi that the connection has failed, as long as the link is open. */
 void storage_link_fail(struct storage_link *link, enum iscsi_err err);
 int storage_post_receive(struct storage_receive *receive);
 /* Makes a command not live, with the lock held. */
