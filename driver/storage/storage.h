@@ -69,6 +69,12 @@ struct storage_receive {
 	dma_addr_t at;
 };
 
+/* What belongs to a session of libiscsi. */
+struct storage_session {
+	/* libiscsi fails the tasks of the whole session when a connection stops, so there is one only. */
+	bool has_conn;
+};
+
 /* What belongs to a task of libiscsi. */
 struct storage_task {
 	struct iscsi_hdr header;

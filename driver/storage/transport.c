@@ -24,8 +24,10 @@ static int storage_sdev_configure(struct scsi_device *sdev, struct queue_limits 
 	struct iscsi_cls_session *cls_session = starget_to_session(scsi_target(sdev));
 	struct iscsi_session *session = cls_session->dd_data;
 
+	spin_lock_bh(&session->frwd_lock);
 	if (session->leadconn && session->leadconn->datadgst_en)
 		limits->features |= BLK_FEAT_STABLE_WRITES;
+	spin_unlock_bh(&session->frwd_lock);
 	return 0;
 }
 
@@ -50,6 +52,13 @@ static struct scsi_host_template storage_host = {
 	.track_queue_depth = 1,
 	.cmd_size = sizeof(struct iscsi_cmd),
 };
+
+/* This initiator sends no data that the target has not asked for, so that the adapter sends all of it. */
+static void storage_forbid_unasked(struct iscsi_session *session)
+{
+	session->imm_data_en = 0;
+	session->initial_r2t_en = 1;
+}
 
 /*
  * A session has a SCSI host of its own, which belongs to no adapter: its next connection may use another one. So it
@@ -76,9 +85,12 @@ static struct iscsi_cls_session *storage_session_create(struct iscsi_endpoint *e
 	host->can_queue = commands;
 	if (iscsi_host_add(host, NULL))
 		goto free;
-	cls_session = iscsi_session_setup(&storage_transport, host, cmds_max, 0, sizeof(struct storage_task), cmdsn, 0);
-	if (cls_session)
+	cls_session = iscsi_session_setup(&storage_transport, host, cmds_max, sizeof(struct storage_session),
+					  sizeof(struct storage_task), cmdsn, 0);
+	if (cls_session) {
+		storage_forbid_unasked(cls_session->dd_data);
 		return cls_session;
+	}
 	iscsi_host_remove(host, false);
 free:
 	iscsi_host_free(host);
@@ -89,18 +101,22 @@ static void storage_session_destroy(struct iscsi_cls_session *cls_session)
 {
 	struct Scsi_Host *host = iscsi_session_to_shost(cls_session);
 
-	iscsi_session_teardown(cls_session);
+	iscsi_session_remove(cls_session);
 	iscsi_host_remove(host, false);
+	iscsi_session_free(cls_session);
 	iscsi_host_free(host);
 }
 
 static struct iscsi_cls_conn *storage_conn_create(struct iscsi_cls_session *cls_session, u32 id)
 {
-	struct iscsi_cls_conn *cls_conn = iscsi_conn_setup(cls_session, 0, id);
+	struct storage_session *own = ((struct iscsi_session *)cls_session->dd_data)->dd_data;
+	struct iscsi_cls_conn *cls_conn = own->has_conn ? NULL : iscsi_conn_setup(cls_session, 0, id);
 
+	if (!cls_conn)
+		return NULL;
 	/* Its endpoint. */
-	if (cls_conn)
-		((struct iscsi_conn *)cls_conn->dd_data)->dd_data = NULL;
+	((struct iscsi_conn *)cls_conn->dd_data)->dd_data = NULL;
+	own->has_conn = true;
 	return cls_conn;
 }
 
@@ -178,28 +194,25 @@ static void storage_conn_stop(struct iscsi_cls_conn *cls_conn, int flag)
 static void storage_conn_destroy(struct iscsi_cls_conn *cls_conn)
 {
 	struct iscsi_conn *conn = cls_conn->dd_data;
+	struct storage_session *own = conn->session->dd_data;
 
 	mutex_lock(&storage_mutex);
 	if (conn->dd_data)
 		storage_end(conn->dd_data);
 	mutex_unlock(&storage_mutex);
 	iscsi_conn_teardown(cls_conn);
+	own->has_conn = false;
 }
 
 /*
- * What login has agreed on. This initiator sends no data that the target has not asked for, which the target must
- * allow whatever was agreed on (RFC 7143, 13.10 and 13.11), so that the adapter sends all of it.
+ * What login has agreed on. The target must allow that it gets only the data that it asks for, whatever was agreed on
+ * (RFC 7143, 13.10 and 13.11).
  */
 static int storage_set_param(struct iscsi_cls_conn *cls_conn, enum iscsi_param param, char *buf, int len)
 {
-	struct iscsi_conn *conn = cls_conn->dd_data;
-
 	switch (param) {
 	case ISCSI_PARAM_IMM_DATA_EN:
-		conn->session->imm_data_en = 0;
-		return 0;
 	case ISCSI_PARAM_INITIAL_R2T_EN:
-		conn->session->initial_r2t_en = 1;
 		return 0;
 	default:
 		return iscsi_set_param(cls_conn, param, buf, len);
