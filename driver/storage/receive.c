@@ -6,8 +6,14 @@
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/delay.h>
+
 #include "../direct.h"
 #include "storage.h"
+
+/* Attempts to end a command whose data is under way to the target, and milliseconds between them. */
+#define ATTEMPTS 200
+#define ATTEMPT_MS 5
 
 /* Returns whether libiscsi has a task with this tag that is not a command, with the back_lock held. */
 static bool is_control(struct iscsi_conn *conn, itt_t itt)
@@ -55,6 +61,21 @@ static bool is_concerned(struct storage_link *link, struct storage_slot *slot)
 	}
 }
 
+/* Ends a command in the adapter, for which it waits until the target has acknowledged the data of the command. */
+static int end_command(struct storage_link *link, u32 tag)
+{
+	int err = -EBUSY;
+
+	for (int attempt = 0; attempt < ATTEMPTS && err == -EBUSY; attempt++) {
+		if (attempt)
+			msleep(ATTEMPT_MS);
+		mutex_lock(&link->qp_lock);
+		err = link->is_open ? vrnic_command_end(link->qp, tag) : -ENOTCONN;
+		mutex_unlock(&link->qp_lock);
+	}
+	return err == -ENOENT ? 0 : err;
+}
+
 /*
  * Ends the commands in the adapter that the target has ended at libiscsi's request, before libiscsi gives their data
  * back.
@@ -65,7 +86,6 @@ static int end_commands(struct storage_link *link)
 		struct storage_slot *slot = &link->slots[nth];
 		bool has_tag, is_over;
 		u32 tag;
-		int err;
 
 		spin_lock_bh(&link->lock);
 		is_over = slot->is_live && is_concerned(link, slot);
@@ -77,10 +97,7 @@ static int end_commands(struct storage_link *link)
 		/* The target answers before it has got the command. */
 		if (!has_tag)
 			return ISCSI_ERR_PROTO;
-		mutex_lock(&link->qp_lock);
-		err = link->is_open ? vrnic_command_end(link->qp, tag) : -ENOTCONN;
-		mutex_unlock(&link->qp_lock);
-		if (err && err != -ENOENT)
+		if (end_command(link, tag))
 			return ISCSI_ERR_CONN_FAILED;
 		spin_lock_bh(&link->lock);
 		storage_unlive(slot);
@@ -195,8 +212,8 @@ void storage_received(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct storage_receive *receive = container_of(wc->wr_cqe, struct storage_receive, cqe);
 	struct storage_link *link = receive->link;
-	/* Without bytes it is the end of the stream. */
-	int err = ISCSI_ERR_TCP_CONN_CLOSE;
+	/* Without bytes it is the end of the stream, which the target may close after a logout. */
+	int err = READ_ONCE(link->conn->session->state) == ISCSI_STATE_LOGGING_OUT ? 0 : ISCSI_ERR_TCP_CONN_CLOSE;
 
 	if (wc->status == IB_WC_SUCCESS && wc->byte_len >= sizeof(struct iscsi_hdr)) {
 		err = take(receive, wc);
