@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The socket of a connection. The kernel connects it, and the PDUs of the login pass it, which open-iscsi makes and
- * reads. When the login has ended, the adapter takes the connection over. See storage.h.
+ * Connections and the adapters that take them over: the kernel connects a socket, and the adapter gets it when the
+ * login has ended. See storage.h.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -31,7 +31,7 @@ struct storage_adapter {
 DEFINE_MUTEX(storage_mutex);
 static LIST_HEAD(adapters);
 static LIST_HEAD(endpoints);
-static struct workqueue_struct *readers;
+struct workqueue_struct *storage_readers;
 
 struct storage_endpoint *storage_endpoint_of(struct iscsi_endpoint *ep)
 {
@@ -47,107 +47,6 @@ struct storage_endpoint *storage_endpoint_of(struct iscsi_endpoint *ep)
 bool storage_is_connected(struct storage_endpoint *endpoint)
 {
 	return endpoint->sock && READ_ONCE(endpoint->sock->sk->sk_state) == TCP_ESTABLISHED;
-}
-
-/* Receives all bytes, or returns an error if the connection ends before. */
-static int receive_all(struct socket *sock, void *bytes, size_t length)
-{
-	while (length) {
-		struct kvec part = { .iov_base = bytes, .iov_len = length };
-		struct msghdr message = {};
-		int received = kernel_recvmsg(sock, &message, &part, 1, length, MSG_WAITALL);
-
-		if (received <= 0)
-			return received < 0 ? received : -ECONNRESET;
-		bytes += received;
-		length -= received;
-	}
-	return 0;
-}
-
-/* Returns whether a tag is that of the login that is under way, with the back_lock of the session held. */
-static bool is_login(struct iscsi_conn *conn, itt_t itt)
-{
-	struct iscsi_task *task = iscsi_verify_itt(conn, itt) ? NULL : iscsi_itt_to_task(conn, itt);
-
-	return task && task == conn->login_task && task->state == ISCSI_TASK_RUNNING;
-}
-
-/* Gives a PDU to libiscsi, which looks up the task of an answer, but not whether there is one. */
-static int complete_login(struct iscsi_conn *conn, struct iscsi_hdr *header, u8 *data, u32 length)
-{
-	bool is_answer = (header->opcode & ISCSI_OPCODE_MASK) == ISCSI_OP_LOGIN_RSP;
-	int err = ISCSI_ERR_BAD_ITT;
-
-	spin_lock_bh(&conn->session->back_lock);
-	if (!is_answer || is_login(conn, header->itt))
-		err = __iscsi_complete_pdu(conn, header, data, length);
-	spin_unlock_bh(&conn->session->back_lock);
-	return err;
-}
-
-/* Reads one PDU of the login. Returns 0 or an enum iscsi_err. */
-static int read_pdu(struct storage_endpoint *endpoint)
-{
-	struct iscsi_hdr *header = &endpoint->header;
-	int opcode;
-	u32 length;
-
-	if (receive_all(endpoint->sock, header, sizeof(*header)))
-		return ISCSI_ERR_TCP_CONN_CLOSE;
-	length = ntoh24(header->dlength);
-	opcode = header->opcode & ISCSI_OPCODE_MASK;
-	if (opcode != ISCSI_OP_LOGIN_RSP && opcode != ISCSI_OP_REJECT && opcode != ISCSI_OP_ASYNC_EVENT)
-		return ISCSI_ERR_BAD_OPCODE;
-	/* A reject names a PDU, and a login has one only. */
-	if (opcode != ISCSI_OP_LOGIN_RSP && header->itt != RESERVED_ITT)
-		return ISCSI_ERR_BAD_ITT;
-	if (header->hlength)
-		return ISCSI_ERR_AHSLEN;
-	if (length > sizeof(endpoint->data))
-		return ISCSI_ERR_DATALEN;
-	if (receive_all(endpoint->sock, endpoint->data, iscsi_padded(length)))
-		return ISCSI_ERR_TCP_CONN_CLOSE;
-	if (opcode == ISCSI_OP_REJECT)
-		return ISCSI_ERR_PROTO;
-	if (opcode == ISCSI_OP_LOGIN_RSP)
-		atomic_dec(&endpoint->expected);
-	return complete_login(endpoint->conn, header, endpoint->data, length);
-}
-
-/* Reads the answers that are expected, and not a byte more: the rest is for the adapter. */
-static void read_on(struct work_struct *work)
-{
-	struct storage_endpoint *endpoint = container_of(work, struct storage_endpoint, reading);
-	int err = 0;
-
-	while (!err && atomic_read(&endpoint->expected) > 0)
-		err = read_pdu(endpoint);
-	if (err && !READ_ONCE(endpoint->is_over))
-		iscsi_conn_failure(endpoint->conn, err);
-}
-
-int storage_send_by_socket(struct storage_endpoint *endpoint, struct iscsi_task *task)
-{
-	static const u8 padding[ISCSI_PAD_LEN];
-	size_t pad = iscsi_padding(task->data_count), length = task->hdr_len + task->data_count + pad;
-	struct kvec parts[] = {
-		{ .iov_base = task->hdr, .iov_len = task->hdr_len },
-		{ .iov_base = task->data, .iov_len = task->data_count },
-		{ .iov_base = (void *)padding, .iov_len = pad },
-	};
-	/* A request fits into the buffer of a healthy connection. A target that reads nothing must not stop this. */
-	struct msghdr message = { .msg_flags = MSG_NOSIGNAL | MSG_DONTWAIT };
-	int sent;
-
-	if ((task->hdr->opcode & ISCSI_OPCODE_MASK) != ISCSI_OP_LOGIN)
-		return -EPROTO;
-	sent = kernel_sendmsg(endpoint->sock, &message, parts, ARRAY_SIZE(parts), length);
-	if (sent != length)
-		return sent < 0 ? sent : -EPIPE;
-	atomic_inc(&endpoint->expected);
-	queue_work(readers, &endpoint->reading);
-	return 0;
 }
 
 /* Makes the socket and begins to connect it. */
@@ -189,7 +88,7 @@ struct iscsi_endpoint *storage_ep_connect(struct Scsi_Host *host, struct sockadd
 	if (!endpoint)
 		return ERR_PTR(-ENOMEM);
 	memcpy(&endpoint->address, address, length);
-	INIT_WORK(&endpoint->reading, read_on);
+	INIT_WORK(&endpoint->reading, storage_read_socket);
 	mutex_lock(&storage_mutex);
 	if (list_empty(&adapters))
 		goto fail;
@@ -411,12 +310,12 @@ int storage_endpoints_init(void)
 {
 	int err;
 
-	readers = alloc_workqueue("vrnic_iscsi", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
-	if (!readers)
+	storage_readers = alloc_workqueue("vrnic_iscsi", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	if (!storage_readers)
 		return -ENOMEM;
 	err = ib_register_client(&client);
 	if (err)
-		destroy_workqueue(readers);
+		destroy_workqueue(storage_readers);
 	return err;
 }
 
@@ -431,5 +330,5 @@ void storage_endpoints_exit(void)
 	ib_unregister_client(&client);
 	list_for_each_entry_safe(endpoint, next, &endpoints, list)
 		storage_ep_disconnect(endpoint->ep);
-	destroy_workqueue(readers);
+	destroy_workqueue(storage_readers);
 }

@@ -4,7 +4,8 @@
  * (docs/storage.md).
  *
  * transport.c	what scsi_transport_iscsi and libiscsi call: sessions, connections, parameters, tasks
- * endpoint.c	the socket of a connection: connecting, the PDUs of the login, and the handover to the adapter
+ * endpoint.c	connections: connecting, the handover to the adapter, and the end
+ * socket.c	PDUs of the login, which pass the socket of a connection
  * link.c	the queue pair of a connection, and the memory that the adapter uses
  * send.c	PDUs that leave by the queue pair
  * receive.c	PDUs that arrive by it
@@ -137,6 +138,9 @@ struct storage_endpoint {
 /* Protects endpoints, adapters, and the beginning and end of links. */
 extern struct mutex storage_mutex;
 
+/* Where readers run. */
+extern struct workqueue_struct *storage_readers;
+
 int storage_endpoints_init(void);
 void storage_endpoints_exit(void);
 struct iscsi_endpoint *storage_ep_connect(struct Scsi_Host *host, struct sockaddr *address, int non_blocking);
@@ -152,6 +156,9 @@ int storage_hand_over(struct storage_endpoint *endpoint);
 void storage_stop(struct storage_endpoint *endpoint);
 /* Ends the connection. Its data is not used on return. */
 void storage_end(struct storage_endpoint *endpoint);
+
+/* Reads PDUs from the socket of an endpoint. */
+void storage_read_socket(struct work_struct *work);
 /* Sends a PDU by the socket. */
 int storage_send_by_socket(struct storage_endpoint *endpoint, struct iscsi_task *task);
 
