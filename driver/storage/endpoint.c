@@ -16,8 +16,8 @@
 #include "../direct.h"
 #include "storage.h"
 
-/* Attempts to give a socket away whose last bytes are not acknowledged, and milliseconds between them. */
-#define ATTEMPTS 250
+/* The longest time for giving a socket away whose last bytes are not acknowledged, and milliseconds between tries. */
+#define HAND_OVER_LIMIT (2 * HZ)
 #define ATTEMPT_MS 20
 /* The longest time that one call of open-iscsi waits for a connection. */
 #define POLL_MS 1000
@@ -26,27 +26,93 @@
 struct storage_adapter {
 	struct list_head list;
 	struct ib_device *device;
+	/* Connections that are given to it, and the list. */
+	refcount_t users;
+	struct completion unused;
 };
 
-DEFINE_MUTEX(storage_mutex);
+/* Protects the lists. Nobody waits with it held. */
+static DEFINE_MUTEX(storage_mutex);
 static LIST_HEAD(adapters);
 static LIST_HEAD(endpoints);
 struct workqueue_struct *storage_readers;
 
-struct storage_endpoint *storage_endpoint_of(struct iscsi_endpoint *ep)
+struct storage_endpoint *storage_get(struct iscsi_endpoint *ep)
 {
-	struct storage_endpoint *endpoint;
+	struct storage_endpoint *endpoint, *found = NULL;
 
-	lockdep_assert_held(&storage_mutex);
+	mutex_lock(&storage_mutex);
 	list_for_each_entry(endpoint, &endpoints, list)
 		if (endpoint->ep == ep)
-			return endpoint;
-	return NULL;
+			found = endpoint;
+	if (found)
+		refcount_inc(&found->users);
+	mutex_unlock(&storage_mutex);
+	return found;
 }
 
-bool storage_is_connected(struct storage_endpoint *endpoint)
+/* The same for the endpoint that is bound to a connection, with its lock taken. */
+static struct storage_endpoint *lock_bound(struct iscsi_conn *conn)
+{
+	struct storage_endpoint *endpoint, *found = NULL;
+
+	mutex_lock(&storage_mutex);
+	list_for_each_entry(endpoint, &endpoints, list)
+		if (endpoint->conn == conn)
+			found = endpoint;
+	if (found)
+		refcount_inc(&found->users);
+	mutex_unlock(&storage_mutex);
+	if (found)
+		mutex_lock(&found->lock);
+	return found;
+}
+
+void storage_put(struct storage_endpoint *endpoint)
+{
+	if (!refcount_dec_and_test(&endpoint->users))
+		return;
+	if (endpoint->sock)
+		sock_release(endpoint->sock);
+	if (endpoint->link)
+		storage_link_free(endpoint->link);
+	kfree(endpoint);
+}
+
+static void unlock_and_put(struct storage_endpoint *endpoint)
+{
+	mutex_unlock(&endpoint->lock);
+	storage_put(endpoint);
+}
+
+static void set_conn(struct storage_endpoint *endpoint, struct iscsi_conn *conn)
+{
+	lockdep_assert_held(&endpoint->lock);
+	mutex_lock(&storage_mutex);
+	endpoint->conn = conn;
+	mutex_unlock(&storage_mutex);
+}
+
+static bool is_connected(struct storage_endpoint *endpoint)
 {
 	return endpoint->sock && READ_ONCE(endpoint->sock->sk->sk_state) == TCP_ESTABLISHED;
+}
+
+int storage_bind(struct storage_endpoint *endpoint, struct iscsi_cls_conn *cls_conn, bool is_leading)
+{
+	struct iscsi_conn *conn = cls_conn->dd_data;
+	int err;
+
+	mutex_lock(&endpoint->lock);
+	err = endpoint->conn || conn->dd_data ? -EBUSY : !is_connected(endpoint) ? -ENOTCONN : 0;
+	if (!err)
+		err = iscsi_conn_bind(conn->session->cls_session, cls_conn, is_leading);
+	if (!err) {
+		set_conn(endpoint, conn);
+		WRITE_ONCE(conn->dd_data, endpoint);
+	}
+	mutex_unlock(&endpoint->lock);
+	return err;
 }
 
 /* Makes the socket and begins to connect it. */
@@ -66,13 +132,16 @@ static int dial(struct storage_endpoint *endpoint, int length, int non_blocking)
 	return err == -EINPROGRESS ? 0 : err;
 }
 
-static void free_endpoint(struct storage_endpoint *endpoint)
+static bool has_adapter(void)
 {
-	if (endpoint->sock)
-		sock_release(endpoint->sock);
-	if (endpoint->link)
-		storage_link_free(endpoint->link);
-	kfree(endpoint);
+	bool has_one;
+
+	mutex_lock(&storage_mutex);
+	has_one = !list_empty(&adapters);
+	mutex_unlock(&storage_mutex);
+	if (!has_one)
+		pr_info("there is no adapter with the iWARP personality\n");
+	return has_one;
 }
 
 struct iscsi_endpoint *storage_ep_connect(struct Scsi_Host *host, struct sockaddr *address, int non_blocking)
@@ -80,18 +149,19 @@ struct iscsi_endpoint *storage_ep_connect(struct Scsi_Host *host, struct sockadd
 	int length = address->sa_family == AF_INET ? sizeof(struct sockaddr_in) :
 		     address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 	struct storage_endpoint *endpoint;
-	int err = -ENODEV;
+	int err;
 
 	if (!length)
 		return ERR_PTR(-EAFNOSUPPORT);
+	if (!has_adapter())
+		return ERR_PTR(-ENODEV);
 	endpoint = kzalloc(sizeof(*endpoint), GFP_KERNEL);
 	if (!endpoint)
 		return ERR_PTR(-ENOMEM);
-	memcpy(&endpoint->address, address, length);
+	refcount_set(&endpoint->users, 1);
+	mutex_init(&endpoint->lock);
 	INIT_WORK(&endpoint->reading, storage_read_socket);
-	mutex_lock(&storage_mutex);
-	if (list_empty(&adapters))
-		goto fail;
+	memcpy(&endpoint->address, address, length);
 	err = dial(endpoint, length, non_blocking);
 	if (err)
 		goto fail;
@@ -99,14 +169,12 @@ struct iscsi_endpoint *storage_ep_connect(struct Scsi_Host *host, struct sockadd
 	endpoint->ep = iscsi_create_endpoint(0);
 	if (!endpoint->ep)
 		goto fail;
+	mutex_lock(&storage_mutex);
 	list_add(&endpoint->list, &endpoints);
 	mutex_unlock(&storage_mutex);
 	return endpoint->ep;
 fail:
-	mutex_unlock(&storage_mutex);
-	if (err == -ENODEV)
-		pr_info("there is no adapter with the iWARP personality\n");
-	free_endpoint(endpoint);
+	storage_put(endpoint);
 	return ERR_PTR(err);
 }
 
@@ -126,32 +194,56 @@ static int state_of(struct sock *sk)
 
 int storage_ep_poll(struct iscsi_endpoint *ep, int timeout_ms)
 {
-	struct storage_endpoint *endpoint;
+	struct storage_endpoint *endpoint = storage_get(ep);
 	int state = -ENOTCONN;
 
-	mutex_lock(&storage_mutex);
-	endpoint = storage_endpoint_of(ep);
-	if (endpoint && endpoint->sock) {
+	if (!endpoint)
+		return state;
+	mutex_lock(&endpoint->lock);
+	if (endpoint->sock) {
 		struct sock *sk = endpoint->sock->sk;
 
 		timeout_ms = clamp(timeout_ms, 0, POLL_MS);
 		wait_event_interruptible_timeout(*sk_sleep(sk), (state = state_of(sk)), msecs_to_jiffies(timeout_ms));
 	}
-	mutex_unlock(&storage_mutex);
+	unlock_and_put(endpoint);
 	return state;
 }
 
-/* Gives the socket to this adapter. */
-static int hand_over_to(struct storage_endpoint *endpoint, struct ib_device *device)
+/* Returns an adapter until put_adapter(), or NULL if there are not so many. */
+static struct storage_adapter *get_adapter(u32 nth)
 {
-	struct storage_link *link = storage_link_create(device, endpoint->conn);
+	struct storage_adapter *adapter, *found = NULL;
+
+	mutex_lock(&storage_mutex);
+	list_for_each_entry(adapter, &adapters, list) {
+		if (nth--)
+			continue;
+		refcount_inc(&adapter->users);
+		found = adapter;
+		break;
+	}
+	mutex_unlock(&storage_mutex);
+	return found;
+}
+
+static void put_adapter(struct storage_adapter *adapter)
+{
+	if (refcount_dec_and_test(&adapter->users))
+		complete(&adapter->unused);
+}
+
+/* Gives the socket to this adapter, until this time at the latest. */
+static int hand_over_to(struct storage_endpoint *endpoint, struct storage_adapter *adapter, unsigned long end)
+{
+	struct storage_link *link = storage_link_create(adapter->device, endpoint->conn);
 	int err;
 
 	if (IS_ERR(link))
 		return PTR_ERR(link);
-	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+	for (;;) {
 		err = vrnic_stream_attach(link->qp, endpoint->sock);
-		if (err != -EAGAIN)
+		if (err != -EAGAIN || time_after(jiffies, end))
 			break;
 		msleep(ATTEMPT_MS);
 	}
@@ -163,6 +255,9 @@ static int hand_over_to(struct storage_endpoint *endpoint, struct ib_device *dev
 	link->is_attached = true;
 	endpoint->sock = NULL;
 	endpoint->link = link;
+	mutex_lock(&storage_mutex);
+	endpoint->adapter = adapter;
+	mutex_unlock(&storage_mutex);
 	return 0;
 }
 
@@ -185,31 +280,45 @@ static bool has_logged_in(struct storage_endpoint *endpoint)
 	return is_free;
 }
 
-int storage_hand_over(struct storage_endpoint *endpoint)
+static int hand_over(struct storage_endpoint *endpoint)
 {
+	unsigned long end = jiffies + HAND_OVER_LIMIT;
 	struct storage_adapter *adapter;
 	int err = -ENODEV;
 
-	lockdep_assert_held(&storage_mutex);
+	if (!endpoint->conn)
+		return -ENOTCONN;
 	if (!endpoint->sock)
 		return -EISCONN;
 	if (endpoint->conn->session->discovery_sess)
 		return -EOPNOTSUPP;
 	if (!has_logged_in(endpoint))
 		return -EBUSY;
-	list_for_each_entry(adapter, &adapters, list) {
-		err = hand_over_to(endpoint, adapter->device);
-		if (!err)
-			return 0;
-		iscsi_conn_printk(KERN_INFO, endpoint->conn, "%s does not take the connection: %d\n",
-				  dev_name(&adapter->device->dev), err);
+	for (u32 nth = 0; err && (adapter = get_adapter(nth)); nth++) {
+		err = hand_over_to(endpoint, adapter, end);
+		if (err)
+			iscsi_conn_printk(KERN_INFO, endpoint->conn, "%s does not take the connection: %d\n",
+					  dev_name(&adapter->device->dev), err);
+		put_adapter(adapter);
 	}
 	return err;
 }
 
-void storage_stop(struct storage_endpoint *endpoint)
+int storage_hand_over(struct iscsi_conn *conn)
 {
-	lockdep_assert_held(&storage_mutex);
+	struct storage_endpoint *endpoint = lock_bound(conn);
+	int err;
+
+	if (!endpoint)
+		return -ENOTCONN;
+	err = hand_over(endpoint);
+	unlock_and_put(endpoint);
+	return err;
+}
+
+static void stop(struct storage_endpoint *endpoint)
+{
+	lockdep_assert_held(&endpoint->lock);
 	WRITE_ONCE(endpoint->is_over, true);
 	if (endpoint->sock)
 		kernel_sock_shutdown(endpoint->sock, SHUT_RDWR);
@@ -217,9 +326,19 @@ void storage_stop(struct storage_endpoint *endpoint)
 		storage_link_stop(endpoint->link);
 }
 
-void storage_end(struct storage_endpoint *endpoint)
+void storage_stop(struct iscsi_conn *conn)
 {
-	storage_stop(endpoint);
+	struct storage_endpoint *endpoint = lock_bound(conn);
+
+	if (!endpoint)
+		return;
+	stop(endpoint);
+	unlock_and_put(endpoint);
+}
+
+static void end(struct storage_endpoint *endpoint)
+{
+	stop(endpoint);
 	if (endpoint->link)
 		storage_link_close(endpoint->link);
 	if (!endpoint->conn)
@@ -231,38 +350,52 @@ void storage_end(struct storage_endpoint *endpoint)
 	WRITE_ONCE(endpoint->conn->dd_data, NULL);
 	iscsi_suspend_tx(endpoint->conn);
 	cancel_work_sync(&endpoint->reading);
-	endpoint->conn = NULL;
+	set_conn(endpoint, NULL);
+}
+
+void storage_end(struct iscsi_conn *conn)
+{
+	struct storage_endpoint *endpoint = lock_bound(conn);
+
+	if (!endpoint)
+		return;
+	end(endpoint);
+	unlock_and_put(endpoint);
 }
 
 void storage_ep_disconnect(struct iscsi_endpoint *ep)
 {
-	struct storage_endpoint *endpoint;
+	struct storage_endpoint *endpoint = storage_get(ep);
+	bool is_listed;
 
-	mutex_lock(&storage_mutex);
-	endpoint = storage_endpoint_of(ep);
-	if (endpoint) {
-		storage_end(endpoint);
-		list_del(&endpoint->list);
-	}
-	mutex_unlock(&storage_mutex);
 	if (!endpoint)
 		return;
-	free_endpoint(endpoint);
+	mutex_lock(&endpoint->lock);
+	end(endpoint);
+	/* An adapter that goes waits for the endpoints of the list. */
+	mutex_lock(&storage_mutex);
+	is_listed = !list_empty(&endpoint->list);
+	list_del_init(&endpoint->list);
+	mutex_unlock(&storage_mutex);
+	unlock_and_put(endpoint);
+	if (!is_listed)
+		return;
+	storage_put(endpoint);
 	iscsi_destroy_endpoint(ep);
 }
 
 int storage_get_ep_param(struct iscsi_endpoint *ep, enum iscsi_param param, char *buf)
 {
 	struct storage_endpoint *endpoint;
-	int length = -ENOTCONN;
+	int length;
 
 	if (param != ISCSI_PARAM_CONN_PORT && param != ISCSI_PARAM_CONN_ADDRESS)
 		return -ENOSYS;
-	mutex_lock(&storage_mutex);
-	endpoint = storage_endpoint_of(ep);
-	if (endpoint)
-		length = iscsi_conn_get_addr_param(&endpoint->address, param, buf);
-	mutex_unlock(&storage_mutex);
+	endpoint = storage_get(ep);
+	if (!endpoint)
+		return -ENOTCONN;
+	length = iscsi_conn_get_addr_param(&endpoint->address, param, buf);
+	storage_put(endpoint);
 	return length;
 }
 
@@ -276,32 +409,63 @@ static int come(struct ib_device *device)
 	if (!adapter)
 		return -ENOMEM;
 	adapter->device = device;
+	refcount_set(&adapter->users, 1);
+	init_completion(&adapter->unused);
 	mutex_lock(&storage_mutex);
 	list_add_tail(&adapter->list, &adapters);
 	mutex_unlock(&storage_mutex);
 	return 0;
 }
 
+/* Takes an adapter from the list, and waits until no more connections are given to it. */
+static struct storage_adapter *take_adapter(struct ib_device *device)
+{
+	struct storage_adapter *adapter, *found = NULL;
+
+	mutex_lock(&storage_mutex);
+	list_for_each_entry(adapter, &adapters, list)
+		if (adapter->device == device)
+			found = adapter;
+	if (found)
+		list_del(&found->list);
+	mutex_unlock(&storage_mutex);
+	if (!found)
+		return NULL;
+	put_adapter(found);
+	wait_for_completion(&found->unused);
+	return found;
+}
+
+/* Returns an endpoint whose connection the adapter has, or has had, and which is not returned again. */
+static struct storage_endpoint *take_user(struct storage_adapter *adapter)
+{
+	struct storage_endpoint *endpoint, *found = NULL;
+
+	mutex_lock(&storage_mutex);
+	list_for_each_entry(endpoint, &endpoints, list)
+		if (endpoint->adapter == adapter)
+			found = endpoint;
+	if (found) {
+		found->adapter = NULL;
+		refcount_inc(&found->users);
+	}
+	mutex_unlock(&storage_mutex);
+	return found;
+}
+
 /* Connections by this adapter have failed. open-iscsi makes new ones. */
 static void go(struct ib_device *device, void *data)
 {
-	struct storage_adapter *adapter, *next;
+	struct storage_adapter *adapter = take_adapter(device);
 	struct storage_endpoint *endpoint;
 
-	mutex_lock(&storage_mutex);
-	list_for_each_entry_safe(adapter, next, &adapters, list) {
-		if (adapter->device != device)
-			continue;
-		list_del(&adapter->list);
-		kfree(adapter);
-	}
-	list_for_each_entry(endpoint, &endpoints, list) {
-		if (!endpoint->link || endpoint->link->device != device)
-			continue;
+	while (adapter && (endpoint = take_user(adapter))) {
+		mutex_lock(&endpoint->lock);
 		storage_link_fail(endpoint->link, ISCSI_ERR_CONN_FAILED);
 		storage_link_close(endpoint->link);
+		unlock_and_put(endpoint);
 	}
-	mutex_unlock(&storage_mutex);
+	kfree(adapter);
 }
 
 static struct ib_client client = { .name = "vrnic_iscsi", .add = come, .remove = go };

@@ -95,7 +95,7 @@ struct storage_link {
 	struct ib_cq *cq;
 	struct ib_qp *qp;
 	u32 lkey;
-	/* The adapter has the connection. Protected by storage_mutex. */
+	/* The adapter has the connection. Protected by the lock of the endpoint. */
 	bool is_attached;
 	/* Held by who uses the queue pair and may sleep, and by who destroys it. */
 	struct mutex qp_lock;
@@ -116,14 +116,26 @@ struct storage_link {
 	struct storage_slot slots[] __counted_by(slots_len);
 };
 
-/* An endpoint of scsi_transport_iscsi: a connection. Lists and pointers are protected by storage_mutex. */
+struct storage_adapter;
+
+/* An endpoint of scsi_transport_iscsi: a connection. */
 struct storage_endpoint {
+	/* One user is the list. */
+	refcount_t users;
+	/* Protected by storage_mutex. */
 	struct list_head list;
 	struct iscsi_endpoint *ep;
 	struct sockaddr_storage address;
-	/* Its connection of libiscsi, if it is bound. */
+	/* The adapter that has, or has had, the connection. Protected by storage_mutex. */
+	struct storage_adapter *adapter;
+	/* Held as long as the connection begins, goes to the adapter, or ends. Taken before storage_mutex. */
+	struct mutex lock;
+	/* Its connection of libiscsi, if it is bound. Changed with both locks held. */
 	struct iscsi_conn *conn;
-	/* NULL when the adapter has the connection. */
+	/*
+	 * Changed with the lock held. Threads that send and read use them without it, and the changes wait for these.
+	 * sock is NULL when the adapter has the connection.
+	 */
 	struct socket *sock;
 	struct storage_link *link;
 	/* Reads PDUs from the socket as long as answers are expected. */
@@ -135,9 +147,6 @@ struct storage_endpoint {
 	u8 data[ISCSI_DEF_MAX_RECV_SEG_LEN];
 };
 
-/* Protects endpoints, adapters, and the beginning and end of links. */
-extern struct mutex storage_mutex;
-
 /* Where readers run. */
 extern struct workqueue_struct *storage_readers;
 
@@ -147,15 +156,17 @@ struct iscsi_endpoint *storage_ep_connect(struct Scsi_Host *host, struct sockadd
 int storage_ep_poll(struct iscsi_endpoint *ep, int timeout_ms);
 void storage_ep_disconnect(struct iscsi_endpoint *ep);
 int storage_get_ep_param(struct iscsi_endpoint *ep, enum iscsi_param param, char *buf);
-/* Returns what belongs to an endpoint, or NULL if it is one of another transport. */
-struct storage_endpoint *storage_endpoint_of(struct iscsi_endpoint *ep);
-bool storage_is_connected(struct storage_endpoint *endpoint);
-/* Gives the socket to the adapter by which the target is reached. */
-int storage_hand_over(struct storage_endpoint *endpoint);
+/* Returns what belongs to an endpoint until storage_put(), or NULL if it is one of another transport. */
+struct storage_endpoint *storage_get(struct iscsi_endpoint *ep);
+void storage_put(struct storage_endpoint *endpoint);
+/* Binds an endpoint to a connection of libiscsi. */
+int storage_bind(struct storage_endpoint *endpoint, struct iscsi_cls_conn *cls_conn, bool is_leading);
+/* Gives the socket of a connection to the adapter by which the target is reached. */
+int storage_hand_over(struct iscsi_conn *conn);
 /* Lets nothing wait for the connection any more. Nothing is sent from now on. */
-void storage_stop(struct storage_endpoint *endpoint);
+void storage_stop(struct iscsi_conn *conn);
 /* Ends the connection. Its data is not used on return. */
-void storage_end(struct storage_endpoint *endpoint);
+void storage_end(struct iscsi_conn *conn);
 
 /* Reads PDUs from the socket of an endpoint. */
 void storage_read_socket(struct work_struct *work);

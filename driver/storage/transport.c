@@ -123,31 +123,16 @@ static struct iscsi_cls_conn *storage_conn_create(struct iscsi_cls_session *cls_
 static int storage_conn_bind(struct iscsi_cls_session *cls_session, struct iscsi_cls_conn *cls_conn, u64 handle,
 			     int is_leading)
 {
-	struct iscsi_conn *conn = cls_conn->dd_data;
 	struct iscsi_endpoint *ep = iscsi_lookup_endpoint(handle);
-	struct storage_endpoint *endpoint;
+	struct storage_endpoint *endpoint = ep ? storage_get(ep) : NULL;
 	int err = -EINVAL;
 
-	if (!ep)
-		return err;
-	mutex_lock(&storage_mutex);
-	endpoint = storage_endpoint_of(ep);
-	if (!endpoint)
-		goto unlock;
-	err = -EBUSY;
-	if (endpoint->conn || conn->dd_data)
-		goto unlock;
-	err = -ENOTCONN;
-	if (!storage_is_connected(endpoint))
-		goto unlock;
-	err = iscsi_conn_bind(cls_session, cls_conn, is_leading);
-	if (err)
-		goto unlock;
-	conn->dd_data = endpoint;
-	endpoint->conn = conn;
-unlock:
-	mutex_unlock(&storage_mutex);
-	iscsi_put_endpoint(ep);
+	if (endpoint) {
+		err = storage_bind(endpoint, cls_conn, is_leading);
+		storage_put(endpoint);
+	}
+	if (ep)
+		iscsi_put_endpoint(ep);
 	return err;
 }
 
@@ -157,37 +142,20 @@ unlock:
  */
 static void storage_conn_unbind(struct iscsi_cls_conn *cls_conn, bool is_active)
 {
-	struct iscsi_conn *conn = cls_conn->dd_data;
-
-	mutex_lock(&storage_mutex);
-	if (conn->dd_data)
-		storage_stop(conn->dd_data);
-	mutex_unlock(&storage_mutex);
+	storage_stop(cls_conn->dd_data);
 	iscsi_conn_unbind(cls_conn, is_active);
 }
 
 /* The login has ended. */
 static int storage_conn_start(struct iscsi_cls_conn *cls_conn)
 {
-	struct iscsi_conn *conn = cls_conn->dd_data;
-	int err = -ENOTCONN;
-
-	mutex_lock(&storage_mutex);
-	if (conn->dd_data)
-		err = storage_hand_over(conn->dd_data);
-	mutex_unlock(&storage_mutex);
-	return err ?: iscsi_conn_start(cls_conn);
+	return storage_hand_over(cls_conn->dd_data) ?: iscsi_conn_start(cls_conn);
 }
 
 /* The adapter must not use the data of tasks that end here. The endpoint has gone before, unless somebody erred. */
 static void storage_conn_stop(struct iscsi_cls_conn *cls_conn, int flag)
 {
-	struct iscsi_conn *conn = cls_conn->dd_data;
-
-	mutex_lock(&storage_mutex);
-	if (conn->dd_data)
-		storage_end(conn->dd_data);
-	mutex_unlock(&storage_mutex);
+	storage_end(cls_conn->dd_data);
 	iscsi_conn_stop(cls_conn, flag);
 }
 
@@ -196,10 +164,7 @@ static void storage_conn_destroy(struct iscsi_cls_conn *cls_conn)
 	struct iscsi_conn *conn = cls_conn->dd_data;
 	struct storage_session *own = conn->session->dd_data;
 
-	mutex_lock(&storage_mutex);
-	if (conn->dd_data)
-		storage_end(conn->dd_data);
-	mutex_unlock(&storage_mutex);
+	storage_end(conn);
 	iscsi_conn_teardown(cls_conn);
 	own->has_conn = false;
 }
