@@ -18,7 +18,8 @@
 
 enum { HEADER = 48, TEXT = 8192, NO_TAG = -1 };
 enum { PING_OUT = 0x00, SCSI_COMMAND = 0x01, LOGIN = 0x03, LOGOUT = 0x06 };
-enum { PING = 0x20, RESPONSE = 0x21, TASKS = 0x22, LOGGED_IN = 0x23, DATA_IN = 0x25, R2T = 0x31, REJECT = 0x3f };
+enum { PING = 0x20, RESPONSE = 0x21, TASKS = 0x22, LOGGED_IN = 0x23, DATA_IN = 0x25 };
+enum { LOGGED_OUT = 0x26, R2T = 0x31, REJECT = 0x3f };
 enum { FINAL = 0x80, CHECK_CONDITION = 2, IMMEDIATE_REJECTED = 6 };
 
 static uint32_t stat_sn = 1;
@@ -136,14 +137,15 @@ static int lie(int sock, const unsigned char *command, const char *kind)
 	return say(sock, header, data, strcmp(kind, "long") ? 0 : sizeof(data));
 }
 
-/* Answers a PING that wants an answer. */
-static int end_tasks(int sock, const unsigned char *ping)
+/* Answers a request that wants an answer, by one of this kind without data. */
+static int agree(int sock, const unsigned char *request, int opcode)
 {
 	unsigned char header[HEADER];
 
-	if (word(ping, 16) == (uint32_t)NO_TAG)
+	if (word(request, 16) == (uint32_t)NO_TAG)
 		return 1;
-	answer(header, ping, TASKS);
+	answer(header, request, opcode);
+	memset(header + 20, 0, 4);
 	return say(sock, header, NULL, 0);
 }
 
@@ -177,7 +179,9 @@ static void serve(int sock, const char *kind)
 		else if ((header[0] & 0x3f) == SCSI_COMMAND)
 			good = !strcmp(kind, "tasks") ? fail(sock, header) : lie(sock, header, kind);
 		else if ((header[0] & 0x3f) == PING_OUT && !strcmp(kind, "tasks"))
-			good = end_tasks(sock, header);
+			good = agree(sock, header, TASKS);
+		else if ((header[0] & 0x3f) == LOGOUT)
+			good = agree(sock, header, LOGGED_OUT);
 		if (!good || (header[0] & 0x3f) == LOGOUT)
 			return;
 	}
