@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  * Sends SCSI commands to a disk by SG_IO, for the suite iscsi.
  *
- * usage: vrnic_scsi DISK mixed COUNT | vrnic_scsi DISK slow MILLISECONDS
+ * usage: vrnic_scsi DISK mixed COUNT | vrnic_scsi DISK slow MILLISECONDS | vrnic_scsi DISK resets COUNT
  *
  * mixed: READs of 4 KiB by several threads, and beside them, COUNT times, an operation of tapes (REWIND), which the
  * adapter refuses. Each REWIND must fail in the transport, and each READ must succeed.
  *
  * slow: a READ for which the kernel waits so long, and which the kernel must abort, and then one that it waits for.
+ *
+ * resets: resets of the disk, each of which must succeed.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +17,9 @@
 #include "side.h"
 
 enum { REWIND = 0x01, READ_10 = 0x28, READERS = 3, LEN = 4096, TIMEOUT_MS = 60000, DID_TIME_OUT = 3, DID_ERROR = 7 };
+
+/* SG_SCSI_RESET_NO_ESCALATE of the kernel. */
+enum { NO_ESCALATE = 0x100 };
 
 static const char *disk;
 static volatile int is_over;
@@ -72,6 +77,16 @@ static void slow(int file, unsigned timeout_ms)
 	free(data);
 }
 
+static void resets(int file, int count)
+{
+	while (count-- > 0) {
+		int what = SG_SCSI_RESET_DEVICE | NO_ESCALATE;
+
+		need(ioctl(file, SG_SCSI_RESET, &what) == 0, "a reset of the disk");
+		usleep(20000);
+	}
+}
+
 static void mixed(int file, int count)
 {
 	pthread_t readers[READERS];
@@ -97,12 +112,14 @@ int main(int argc, char **argv)
 {
 	int file;
 
-	need(argc == 4, "usage: vrnic_scsi DISK mixed COUNT | vrnic_scsi DISK slow MILLISECONDS");
+	need(argc == 4, "usage: vrnic_scsi DISK mixed COUNT | slow MILLISECONDS | resets COUNT");
 	disk = argv[1];
 	file = open(disk, O_RDWR);
 	need(file >= 0, "opening the disk");
 	if (!strcmp(argv[2], "mixed"))
 		mixed(file, atoi(argv[3]));
+	else if (!strcmp(argv[2], "resets"))
+		resets(file, atoi(argv[3]));
 	else
 		slow(file, atoi(argv[3]));
 	return 0;

@@ -42,6 +42,7 @@ pub(crate) fn suite() -> Result<Suite> {
         case("secrets_that_are_wrong_and_right", secrets),
         case("two_sessions", two_sessions),
         case("a_command_is_aborted", aborted),
+        case("a_disk_that_is_reset", disk_reset),
         case("a_target_that_comes_back", comes_back),
         case("a_target_that_does_not", stays_away),
         case("targets_that_lie", lies),
@@ -286,6 +287,22 @@ fn aborted(pair: &Pair) -> Result<()> {
     let tried = tried?;
     ensure!(tried.contains("tmfrsp_pdus: 1") && !tried.contains("conn error"), "{tried}");
     ended
+}
+
+/// Resets of the disk end the commands that are under way, which are sent again, each up to five
+/// times. The connection goes on.
+///
+/// Shows: iscsi: a disk that is reset while a program writes to it
+fn disk_reset(pair: &Pair) -> Result<()> {
+    log_in(pair)?;
+    let writer = writer(pair)?;
+    let reset = pair.a.check("sleep 1; vrnic_scsi /dev/sda resets 4", LONG_TIMEOUT);
+    pair.a.check("! [ -e /tmp/written ]", SHORT_TIMEOUT)?;
+    writes_on(pair, writer)?;
+    reset?;
+    let log = pair.a.check("iscsiadm -m session -s | grep tmf; dmesg", SHORT_TIMEOUT)?;
+    ensure!(log.contains("tmfrsp_pdus: 4") && !log.contains("conn error"), "{log}");
+    log_out(pair)
 }
 
 /// Starts a writer of the disk in guest a, which verifies what it has written.
