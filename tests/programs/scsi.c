@@ -71,6 +71,8 @@ static void slow(int file, unsigned timeout_ms)
 	char *data = aligned_alloc(4096, LEN);
 	sg_io_hdr_t io = command_within(file, READ_10, 0, data, LEN, timeout_ms);
 
+	if (io.host_status != DID_TIME_OUT)
+		fprintf(stderr, "status %x of the host, %x of the disk\n", io.host_status, io.status);
 	need(io.host_status == DID_TIME_OUT, "the end of a READ that takes too long");
 	io = command(file, READ_10, 0, data, LEN);
 	need(io.host_status == 0 && io.status == 0, "a READ behind the one that was aborted");

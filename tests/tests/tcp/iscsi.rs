@@ -251,15 +251,19 @@ impl<'a> Slow<'a> {
     }
 }
 
+/// The file of this disk, for a shell of the initiator. It has the first free name when its probe
+/// is the first to end.
+pub(super) const SLOW_DISK: &str = "/dev/$(ls /sys/class/scsi_device/*:1/device/block)";
+
 /// A command that the target does not execute in time is aborted. The connection goes on.
 fn aborted(pair: &Pair) -> Result<()> {
     let slow = Slow::offer(pair)?;
     attach(pair, "")?;
-    settles(&pair.a, "dmesg | grep -q 'sdb. Attached'", 30)?;
+    settles(&pair.a, "dmesg | grep -q ':0:1: .* Attached'", 30)?;
     // 12 seconds.
     slow.delay(3000)?;
-    let tried =
-        pair.a.check("vrnic_scsi /dev/sdb slow 7000 && dmesg | grep -E 'abort|lost'", LONG_TIMEOUT);
+    let script = format!("vrnic_scsi {SLOW_DISK} slow 7000 && dmesg | grep -E 'abort|lost'");
+    let tried = pair.a.check(&script, LONG_TIMEOUT);
     slow.delay(1)?;
     let detached = detach(pair);
     slow.withdraw()?;

@@ -18,7 +18,7 @@ use vrnic_tests::commands::{
 use vrnic_tests::harness::{Case, Suite};
 use vrnic_tests::object_counts::ObjectCounts;
 
-use super::iscsi::{NAME, PORTAL_GROUP, SLOW, Slow, TARGET, serve};
+use super::iscsi::{NAME, PORTAL_GROUP, SLOW, SLOW_DISK, Slow, TARGET, serve};
 
 /// The modules of the initiator, without the transport.
 const INITIATOR: [&str; 5] =
@@ -273,14 +273,14 @@ fn two_sessions(pair: &Pair) -> Result<()> {
 fn aborted(pair: &Pair) -> Result<()> {
     let slow = Slow::offer(pair)?;
     log_in(pair)?;
-    settles(&pair.a, "[ -b /dev/sdb ]", 30)?;
+    settles(&pair.a, "dmesg | grep -q ':0:1: .* Attached'", 30)?;
     // 20 seconds. libiscsi aborts a command at the third time limit: at the first one the command
     // was sent since the last look, and at the second one the target is pinged.
     slow.delay(5000)?;
-    let tried = pair.a.check(
-        "vrnic_scsi /dev/sdb slow 3000 && iscsiadm -m session -s | grep -E 'tmf.*: [1-9]' && dmesg",
-        LONG_TIMEOUT,
+    let script = format!(
+        "vrnic_scsi {SLOW_DISK} slow 3000 && iscsiadm -m session -s | grep -E 'tmf.*: [1-9]' && dmesg"
     );
+    let tried = pair.a.check(&script, LONG_TIMEOUT);
     slow.delay(1)?;
     let ended = log_out(pair);
     slow.withdraw()?;
