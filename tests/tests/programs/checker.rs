@@ -167,7 +167,7 @@ fn of_others(device: Device) -> Vec<Case> {
     let runs = device.perftest().iter().map(|run| {
         let command = format!("{} {}", run.tool, run.options);
         let is_known = command.contains(KNOWN.0);
-        let known = is_known.then(|| format!(",suppressions={KNOWN_FILE}")).unwrap_or_default();
+        let known = if is_known { format!(",suppressions={KNOWN_FILE}") } else { String::new() };
         let started = checked(&format!("fail{known}"), &command);
         Case::new(format!("{command} on {device}"), move |pair: &mut Pair| {
             device.ready(pair)?;
