@@ -165,8 +165,8 @@ impl<T> CmFile<T> {
         taken
     }
 
-    /// Takes the bytes of events that are gone. The pipe stays readable if there are others, also if
-    /// it had no room for their bytes, or the program has taken some.
+    /// Takes the bytes of events that are gone. The pipe stays readable if there are others, also
+    /// if it had no room for their bytes, or the program has taken some.
     fn take_bytes(&self, count: usize) {
         self.all.fetch_sub(count, Ordering::Relaxed);
         let mut bytes = vec![0; count];
