@@ -1,27 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
- * More requests are posted than the queue holds, in one list, so that the device executes none before the last one.
+ * More requests are posted than the queue holds, before a completion is polled.
  */
 #include "two.h"
 
-#define MOST 4096
-
-/* Posts this many requests. Returns how many of them the queue has taken. */
 static int post_writes(struct two *two, int count)
 {
-	static struct ibv_send_wr requests[MOST];
-	struct ibv_send_wr *bad = NULL;
-	struct ibv_sge sge = data(two, 64);
-
-	for (int i = 0; i < count; i++) {
-		struct ibv_send_wr *wr = &requests[i];
-
-		*wr = (struct ibv_send_wr){ .wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
-		wr->next = i + 1 < count ? &requests[i + 1] : NULL;
-		wr->send_flags = IBV_SEND_SIGNALED;
-		wr->wr.rdma.remote_addr = (uintptr_t)two->buffer + SIZE / 2;
-		wr->wr.rdma.rkey = two->mr->rkey;
-	}
-	return ibv_post_send(two->qp[0], requests, &bad) ? bad - requests : count;
+	return post_list(two, count, IBV_SEND_SIGNALED, data(two, 64));
 }
 
 int main(int argc, char **argv)

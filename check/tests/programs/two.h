@@ -152,6 +152,30 @@ static inline struct ibv_sge data(struct two *two, uint32_t length)
 	return (struct ibv_sge){ (uintptr_t)two->buffer, length, two->mr->lkey };
 }
 
+/* The most requests of a list. */
+#define MOST 4096
+
+/* Posts writes of the first queue pair in one list, so that a device executes none before it has taken the last one.
+ * Returns how many the queue has taken.
+ */
+static inline int post_list(struct two *two, int count, unsigned int flags, struct ibv_sge sge)
+{
+	struct ibv_send_wr *list = calloc(count, sizeof(*list)), *bad = NULL;
+	int taken;
+
+	MUST(list);
+	for (int i = 0; i < count; i++) {
+		list[i] = (struct ibv_send_wr){ .wr_id = 7, .sg_list = &sge, .num_sge = 1, .send_flags = flags };
+		list[i].next = i + 1 < count ? &list[i + 1] : NULL;
+		list[i].opcode = IBV_WR_RDMA_WRITE;
+		list[i].wr.rdma.remote_addr = (uintptr_t)two->buffer + SIZE / 2;
+		list[i].wr.rdma.rkey = two->mr->rkey;
+	}
+	taken = ibv_post_send(two->qp[0], list, &bad) ? bad - list : count;
+	free(list);
+	return taken;
+}
+
 /* Waits for an event of the completion queue. */
 static inline void wait_for_event(struct two *two)
 {
