@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use vrnic_control_api::assignment::{Amount, Assignment};
 use vrnic_exec::environment::check;
-use vrnic_exec::run::{Options, start};
+use vrnic_exec::run::{Options, execute, start};
 use vrnic_exec::supervisor::program::Ended;
 use vrnic_exec::trap::launch::NotExecuted;
 use vrnic_faults::Rule;
@@ -118,9 +117,7 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
         Ok(running) => running.wait().map_or_else(|error| failure(&error), Ended::exit),
         Err(error) if exec.optional && !error.is::<NotExecuted>() => {
             eprintln!("vrnic exec: the program runs without adapters: {error:#}");
-            let error = Command::new(&options.program).args(&options.arguments).exec();
-            let what = format!("{} cannot be executed", options.program.display());
-            failure(&anyhow::Error::new(NotExecuted(error)).context(what))
+            failure(&execute(&options))
         }
         Err(error) => failure(&error),
     }

@@ -211,6 +211,13 @@ fn below(options: &Options) -> anyhow::Error {
              for this one"
         );
     }
+    execute(options)
+}
+
+/// Executes the program in the place of this process, without adapters of its own. Returns the
+/// reason for which that fails.
+#[must_use]
+pub fn execute(options: &Options) -> anyhow::Error {
     let error = Command::new(&options.program).args(&options.arguments).exec();
     let what = format!("{} cannot be executed", options.program.display());
     anyhow::Error::new(NotExecuted(error)).context(what)
