@@ -17,7 +17,7 @@ use crate::stack::Place;
 /// Notes an identifier.
 ///
 /// # Safety
-/// It exists.
+/// The identifier exists.
 unsafe fn created(tables: &Tables, id: *mut rdma_cm_id, place: Place) {
     // SAFETY: as the caller promises.
     let space = unsafe { (*id).ps };
@@ -47,7 +47,7 @@ unsafe fn limit(tables: &Tables, id: *mut rdma_cm_id, message: Message) -> Optio
 /// Returns the length of the private data of these parameters.
 ///
 /// # Safety
-/// They can be read, if there are any.
+/// The parameters can be read, if there are any.
 unsafe fn length(param: *const rdma_conn_param) -> u8 {
     // SAFETY: as the caller promises.
     unsafe { param.as_ref() }

@@ -9,17 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "must.h"
+
 #define PORT 7481
 /* Milliseconds in which an address is found. */
 #define PATIENCE 5000
-/* Ends the program if something fails that must not. */
-#define MUST(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #what); \
-			exit(1); \
-		} \
-	} while (0)
 
 struct ends {
 	struct rdma_event_channel *channel;

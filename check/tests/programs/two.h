@@ -9,16 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "must.h"
+
 #define SIZE 65536
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
-/* Ends the program if something fails that must not. */
-#define MUST(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #what); \
-			exit(1); \
-		} \
-	} while (0)
 
 struct two {
 	struct ibv_context *context;
