@@ -13,7 +13,7 @@ const PRIVILEGED: u16 = 1024;
 const USERS_MAX: usize = 4096;
 /// Where the kernel says which ports are for programs that name none.
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// These ports, if it does not say so.
+/// The ports for programs that name none, if the kernel does not say which.
 const DEFAULT: RangeInclusive<u16> = 32768..=60999;
 
 /// What uses a port.
@@ -123,7 +123,7 @@ impl Ports {
     /// Makes the address of an identifier its own: from now on, no other may use it.
     ///
     /// # Errors
-    /// Those of [`Self::take`].
+    /// The errors of [`Self::take`].
     pub fn claim(&mut self, space: u16, user: &User) -> Result<(), Errno> {
         self.check(space, user, false)?;
         self.change(space, user.source.port(), user.id, |own| own.reuses_address = false);

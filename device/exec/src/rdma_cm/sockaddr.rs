@@ -42,7 +42,7 @@ pub fn decode(bytes: &[u8]) -> Result<SocketAddr, Errno> {
 /// Returns the address in a field that may be empty.
 ///
 /// # Errors
-/// Those of [`decode`].
+/// The errors of [`decode`].
 pub fn decode_optional(bytes: &[u8]) -> Result<Option<SocketAddr>, Errno> {
     if family(bytes) == 0 { Ok(None) } else { decode(bytes).map(Some) }
 }
@@ -50,7 +50,7 @@ pub fn decode_optional(bytes: &[u8]) -> Result<Option<SocketAddr>, Errno> {
 /// Returns the address in a field, of which the program says that it has this length.
 ///
 /// # Errors
-/// Those of [`decode`], and `EINVAL` for another length.
+/// The errors of [`decode`], and `EINVAL` for another length.
 pub fn decode_sized(bytes: &[u8], size: u16) -> Result<SocketAddr, Errno> {
     let address = decode(bytes)?;
     if usize::from(size) == len(&address) { Ok(address) } else { Err(Errno::INVAL) }
