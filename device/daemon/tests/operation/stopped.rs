@@ -49,7 +49,8 @@ fn memory_of_guests_that_have_left_is_not_written() {
     let daemon = start(2);
     let ram = Arc::new(Ram::new(1 << 30));
     let guests = [daemon.ready_guest(0), daemon.ready_guest_with(1, Arc::clone(&ram))];
-    let [mut a, b] = connected(&guests, Setup::default());
+    // The send queue has room for all messages.
+    let [mut a, b] = connected(&guests, Setup { log_wqes: 5, ..Setup::default() });
     let [from, to] = guests.each_ref().map(|guest| guest.ram().alloc(LEN.into()));
     let lkey = guests[0].reg_flat(a.pdn, ALL, from, LEN.into()).expect("a region");
     let rkey = guests[1].reg_flat(b.pdn, ALL, to, LEN.into()).expect("a region");
