@@ -18,6 +18,7 @@ use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
 use vrnic_profiles::Profile;
 
+use crate::adapter::bell::Bell;
 use crate::adapter::driver::Driver;
 use crate::adapter::host::{ProcessHost, system_clock};
 use crate::adapter::traffic::Traffic;
@@ -144,13 +145,16 @@ pub fn start(options: &Options) -> anyhow::Result<Running> {
     let mut environment = vec![library, (INSIDE.into(), "1".into())];
     environment.extend(sockets.iter().flat_map(Sockets::environment));
     let first_descriptor = first_descriptor()?;
+    let bell = Arc::new(Bell::new().context("no event file can be opened")?);
+    routes.set_bell(&bell);
     let watch = Watch::new()?;
     let files = Files::new(&spaces).context("inotify cannot be used")?;
     let served = Arc::clone(&tree);
     let connections = CmService::new(&devices, Ports::default());
     let answer = move |listener| {
         let tree = served;
-        Answers { listener, tree, devices, files, connections, spaces, first_descriptor }.run();
+        Answers { listener, tree, devices, files, connections, spaces, bell, first_descriptor }
+            .run();
     };
     let rules = Arc::clone(&fabric.faults);
     let worker =

@@ -126,6 +126,12 @@ impl Manager {
         self.outbox.counters
     }
 
+    /// Returns whether a message is to be sent.
+    #[must_use]
+    pub fn has_message(&self) -> bool {
+        !self.outbox.messages.is_empty()
+    }
+
     /// Takes the next message that is to be sent.
     pub fn message(&mut self) -> Option<Outgoing> {
         self.outbox.messages.pop_front()

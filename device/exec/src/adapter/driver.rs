@@ -7,8 +7,8 @@ use anyhow::{Context, bail, ensure};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use vrnic_abi::admin::{
-    Command, CreateCq, CreateEq, DeviceCaps, ModifyQp, PARAMS_LEN, QueryParams, QueryQp, SetGid,
-    Status, command,
+    Command, CreateEq, DeviceCaps, ModifyQp, PARAMS_LEN, QueryParams, QueryQp, SetGid, Status,
+    command,
 };
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, NO_VLAN};
@@ -21,7 +21,8 @@ use vrnic_packet::MacAddr;
 use vrnic_profiles::{Maxima, Object, Profile};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use super::host::ProcessHost;
+use super::gsi::{self, Gsi};
+use super::host::{DRIVER_LEN, ProcessHost};
 use super::ring::{AdminQueue, EventQueue, Ring, driver_addr};
 use crate::memory::words;
 
@@ -36,9 +37,10 @@ const COMPLETIONS: u64 = 0x2000;
 const ASYNC: u64 = 0x3000;
 const COMPLETION_EVENTS: u64 = 0x4000;
 const BUFFER: u64 = COMPLETION_EVENTS + EventQueue::len(COMPLETION_LOG);
-/// The ring of the CQ in which nothing completes.
-const IDLE: u64 = BUFFER + 0x1000;
+/// The place of queue pair 1.
+const GSI: u64 = BUFFER + 0x1000;
 const _: () = assert!(EventQueue::len(ASYNC_LOG) <= COMPLETION_EVENTS - ASYNC);
+const _: () = assert!(GSI + gsi::LEN <= DRIVER_LEN);
 /// Time after which a command that has not completed has failed.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -51,8 +53,8 @@ pub struct Driver {
     caps: DeviceCaps,
     /// The event queue to which CQs are bound.
     eqn: Eqn,
-    /// The CQ that XRC targets name, though none of their work completes there.
-    idle_cqn: Cqn,
+    /// Queue pair 1.
+    gsi: Gsi,
     admin: Mutex<AdminQueue>,
     events: Mutex<[EventQueue; 2]>,
 }
@@ -64,8 +66,7 @@ impl Driver {
         Self::limits(&Profile::default())
     }
 
-    /// Returns the limits of an adapter with a profile. One of its CQs is the driver's own. Device
-    /// memory is a part of device files.
+    /// Returns the limits of an adapter with a profile. Device memory is a part of device files.
     #[must_use]
     pub fn limits(profile: &Profile) -> Limits {
         let usual = Limits::default();
@@ -73,7 +74,7 @@ impl Driver {
         Limits {
             device_memory: 0,
             qp: most(Object::Qp, usual.qp),
-            cq: most(Object::Cq, usual.cq).saturating_add(1).min(usual.cq),
+            cq: most(Object::Cq, usual.cq),
             srq: most(Object::Srq, usual.srq),
             mr: most(Object::Mr, usual.mr),
             ..usual
@@ -106,7 +107,7 @@ impl Driver {
         profile: Profile,
         fabric: &Arc<Fabric<ProcessHost>>,
     ) -> anyhow::Result<Self> {
-        let adapter = Adapter::new(name, mac, host, fabric, 1, limits);
+        let adapter = Adapter::new(name, mac, host, fabric, 1, with_own(limits));
         adapter.set_link(profile.port_up);
         let ring = |addr, log| Ring { addr, log };
         let admin = AdminQueue::new(ring(COMMANDS, ADMIN_LOG), ring(COMPLETIONS, ADMIN_LOG));
@@ -120,15 +121,15 @@ impl Driver {
             profile,
             caps: DeviceCaps::new_zeroed(),
             eqn: Eqn::default(),
-            idle_cqn: Cqn::default(),
+            gsi: Gsi::default(),
             admin: Mutex::new(admin),
             events: Mutex::new(events),
         };
-        this.bring_up().with_context(|| format!("adapter {name} cannot be brought up"))?;
+        this.bring_up(&limits).with_context(|| format!("adapter {name} cannot be brought up"))?;
         Ok(this)
     }
 
-    fn bring_up(&mut self) -> anyhow::Result<()> {
+    fn bring_up(&mut self, limits: &Limits) -> anyhow::Result<()> {
         let read = |offset| self.adapter.read_register(offset);
         ensure!(read(regs::MAGIC) == regs::MAGIC_VALUE, "the adapter is not a vrnic");
         self.write(regs::CONTROL, Control::RESET.bits());
@@ -149,8 +150,14 @@ impl Driver {
         *completions = EventQueue::new(ring, eq.slot);
         self.caps = self.filled::<command::QueryDevice, _>(QueryParams::new)?;
         lower(&mut self.caps, &self.profile.limits);
-        let idle = CreateCq::new(0, eq.eqn, 0, Ring { addr: IDLE, log: 0 }.pages());
-        self.idle_cqn = self.command::<command::CreateCq>(&idle)?.cqn;
+        for (place, limit) in [
+            (&mut self.caps.max_cq, limits.cq),
+            (&mut self.caps.max_pd, limits.pd),
+            (&mut self.caps.max_mr, limits.mr),
+        ] {
+            *place = limit.min(place.get()).into();
+        }
+        self.gsi = Gsi::create(self, GSI)?;
         Ok(())
     }
 
@@ -184,10 +191,16 @@ impl Driver {
         self.eqn
     }
 
-    /// Returns the CQ that XRC targets name.
+    /// Returns queue pair 1.
+    #[must_use]
+    pub fn gsi(&self) -> &Gsi {
+        &self.gsi
+    }
+
+    /// Returns the CQ that XRC targets name, though none of their work completes there.
     #[must_use]
     pub fn idle_cqn(&self) -> Cqn {
-        self.idle_cqn
+        self.gsi.send_cqn()
     }
 
     /// Sets an entry of the GID table.
@@ -284,6 +297,18 @@ impl Driver {
         // CAST: takes each half.
         self.write(offset, addr as u32);
         self.write(offset + 4, (addr >> 32) as u32);
+    }
+}
+
+/// Returns limits with room for the driver's own objects.
+fn with_own(limits: Limits) -> Limits {
+    let most = Limits::default();
+    let plus = |limit: u32, own: u32, most: u32| limit.saturating_add(own).min(most);
+    Limits {
+        cq: plus(limits.cq, gsi::CQS, most.cq),
+        pd: plus(limits.pd, gsi::PDS, most.pd),
+        mr: plus(limits.mr, gsi::MRS, most.mr),
+        ..limits
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 use vrnic_abi::GuestAddr;
-use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
+use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64, Doorbell};
 use vrnic_adapter::host::{
     Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
 };
 use vrnic_packet::Nanos;
+use vrnic_queues::mapping::Mapping;
 
 use super::bar::Bar;
 use super::waker::Waker;
@@ -19,8 +20,8 @@ use crate::memory::words;
 
 /// Number of bytes that are copied at once from one process to another.
 const BOUNCE: usize = 128 << 10;
-/// Number of words of the memory of the driver, 128 KiB.
-const DRIVER_WORDS: usize = 16 << 10;
+/// Number of bytes of the memory of the driver. Pages that it does not use do not exist.
+pub(super) const DRIVER_LEN: u64 = 1 << 20;
 
 /// Returns the system's monotonic clock in nanoseconds.
 #[must_use]
@@ -39,7 +40,7 @@ struct Inner {
     /// The memory of programs, which all adapters share.
     spaces: Arc<Spaces>,
     /// The memory of the driver.
-    driver: Box<[AtomicU64]>,
+    driver: Mapping,
     bar: Bar,
     waker: Arc<Waker>,
     /// What the clock of the adapters is ahead of the system's, modulo 2^64.
@@ -60,7 +61,7 @@ impl ProcessHost {
     ) -> Result<Self, rustix::io::Errno> {
         Ok(Self(Arc::new(Inner {
             spaces: Arc::clone(spaces),
-            driver: (0..DRIVER_WORDS).map(|_| AtomicU64::new(0)).collect(),
+            driver: Mapping::anonymous(DRIVER_LEN as usize)?,
             bar: Bar::new()?,
             waker: Arc::clone(waker),
             // No time of the adapter is zero.
@@ -90,7 +91,15 @@ impl ProcessHost {
     /// Returns the memory of the driver.
     #[must_use]
     pub fn driver(&self) -> &[AtomicU64] {
-        &self.0.driver
+        self.0.driver.words()
+    }
+
+    /// Rings a doorbell of the driver, whose word has been stored.
+    pub(super) fn ring(&self, doorbell: Doorbell) {
+        if let Some(summary) = self.word64(doorbell.uar().summary().offset()) {
+            summary.fetch_or(doorbell.slot().summary_bit(), Ordering::SeqCst);
+        }
+        self.waker().wake();
     }
 
     /// Returns BAR2.

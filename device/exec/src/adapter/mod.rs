@@ -6,13 +6,17 @@
 //! | [`host`] | the model's access to memory, doorbells and time |
 //! | [`ring`] | the driver's rings |
 //! | [`driver`] | bring-up and commands |
+//! | [`gsi`] | queue pair 1, for messages between connection managers |
+//! | [`bell`] | what wakes the supervisor's thread |
 //! | [`traffic`] | rules for deliberate faults, and captures |
 //! | [`worker`] | the thread that runs the adapters |
 //! | [`pause`] | what it does when it has no work |
 //! | [`waker`] | its sleep, and what ends it |
 
 pub mod bar;
+pub mod bell;
 pub mod driver;
+pub mod gsi;
 pub mod host;
 pub mod pause;
 pub mod ring;

@@ -14,8 +14,12 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::host::ProcessHost;
 use crate::memory::words;
 
+/// The places of stamps in entries.
+const COMPLETION_STAMP: u32 = offset_of!(Completion, stamp) as u32;
+const EVENT_STAMP: u32 = offset_of!(Eqe, stamp) as u32;
+
 /// A ring at an address of the driver's memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Ring {
     /// The address.
     pub addr: u64,
@@ -35,21 +39,34 @@ impl Ring {
         self.addr + u64::from(index & ((1 << self.log) - 1)) * len
     }
 
-    /// Returns the entry with this index, if its stamp shows that the adapter has written it.
-    fn arrived<T: FromBytes + IntoBytes>(
+    /// Returns whether the stamp of the entry with this index, of `len` bytes, shows that the
+    /// adapter has written the entry.
+    pub(super) fn has_arrived(
         self,
         host: &ProcessHost,
         index: u32,
-        stamp_offset: usize,
-    ) -> Option<T> {
-        let mut entry = T::new_zeroed();
-        let at = self.entry(index, size_of::<T>() as u64);
+        len: u32,
+        stamp_offset: u32,
+    ) -> bool {
+        let at = self.entry(index, len.into()) + u64::from(stamp_offset);
         let mut found = [0; 4];
-        words::read(host.driver(), at + stamp_offset as u64, &mut found)?;
-        if u32::from_le_bytes(found) != stamp(index) {
+        words::read(host.driver(), at, &mut found).is_some()
+            && u32::from_le_bytes(found) == stamp(index)
+    }
+
+    /// Returns the entry with this index, if the adapter has written it.
+    pub(super) fn arrived<T: FromBytes + IntoBytes>(
+        self,
+        host: &ProcessHost,
+        index: u32,
+        stamp_offset: u32,
+    ) -> Option<T> {
+        let len = u32::try_from(size_of::<T>()).ok()?;
+        if !self.has_arrived(host, index, len, stamp_offset) {
             return None;
         }
-        words::read(host.driver(), at, entry.as_mut_bytes())?;
+        let mut entry = T::new_zeroed();
+        words::read(host.driver(), self.entry(index, len.into()), entry.as_mut_bytes())?;
         Some(entry)
     }
 }
@@ -92,8 +109,7 @@ impl AdminQueue {
 
     /// Takes the completion of the command, if it has arrived.
     pub fn poll(&mut self, host: &ProcessHost) -> Option<Completion> {
-        let offset = offset_of!(Completion, stamp);
-        let completion = self.completions.arrived(host, self.next, offset)?;
+        let completion = self.completions.arrived(host, self.next, COMPLETION_STAMP)?;
         self.next = self.next.wrapping_add(1);
         Some(completion)
     }
@@ -124,7 +140,7 @@ impl EventQueue {
     /// left out.
     pub fn poll(&mut self, host: &ProcessHost) -> Option<(Kind, u32)> {
         loop {
-            let event: Eqe = self.ring.arrived(host, self.next, offset_of!(Eqe, stamp))?;
+            let event: Eqe = self.ring.arrived(host, self.next, EVENT_STAMP)?;
             self.next = self.next.wrapping_add(1);
             let seen = Doorbell::new(UarIndex::new(0), self.slot).eq_ci();
             host.bar_store32(seen, self.next);

@@ -31,6 +31,9 @@ pub trait Events: Send + Sync + 'static {
     /// object.
     fn event(&self, adapter: usize, kind: Kind, id: u32);
 
+    /// Says that messages wait at queue pair 1 of an adapter. Called again until they are taken.
+    fn messages(&self);
+
     /// Tries again what could not be handed on. Called after each poll.
     fn retry(&self);
 
@@ -137,6 +140,9 @@ fn round(drivers: &[Driver], events: &dyn Events) -> Work {
         while let Some((kind, id)) = driver.event() {
             work.busy = true;
             events.event(place, kind, id);
+        }
+        if driver.gsi().has_received(driver.host()) {
+            events.messages();
         }
     }
     events.retry();

@@ -1,23 +1,29 @@
-//! The addresses of adapters, and messages between their connection managers.
-//!
-//! Messages are those that packets would carry between queue pairs 1. They are handed over in
-//! memory here, and only here: [`Network::carry`].
+//! The addresses of adapters, and the messages that their connection managers exchange by queue
+//! pairs 1.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use vrnic_abi::qp::AddressVector;
 use vrnic_cm::manager::receive::Arrival;
 use vrnic_cm::manager::{ConnectionId, Manager};
+use vrnic_cm::parameters::Path;
 use vrnic_cm::state::Event;
 use vrnic_packet::Nanos;
 
 use super::ids::Attached;
 use super::sockaddr::gid;
 use crate::trap::tree::guid;
-use crate::uverbs::device::Device;
+use crate::uverbs::address::encode;
+use crate::uverbs::device::{Device, PORT};
+use crate::uverbs::write::QpDest;
 
 /// Maximum number of connections of an adapter.
 const CONNECTIONS_MAX: usize = 1 << 16;
+
+/// Maximum number of messages of an adapter that are handled in a turn, because programs wait
+/// meanwhile.
+const MESSAGES_AT_ONCE: usize = 32;
 
 /// What happened to a connection of an adapter.
 #[derive(Debug)]
@@ -40,6 +46,24 @@ pub struct Network {
 /// Returns whether a GID is an IPv4 address.
 fn is_ipv4(gid: &[u8; 16]) -> bool {
     Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
+}
+
+/// Returns the way of messages to a peer in the adapter's form. `None` if no station has the
+/// address.
+fn way(device: &Device, path: &Path) -> Option<AddressVector> {
+    let index = device.gids().iter().position(|gid| *gid == path.source)?;
+    let dest = QpDest {
+        dgid: path.dest,
+        flow_label: path.flow_label,
+        sgid_index: u8::try_from(index).ok()?,
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+        sl: path.level,
+        is_global: 1,
+        port_num: PORT,
+        ..QpDest::default()
+    };
+    encode(device, &dest).ok()
 }
 
 impl Network {
@@ -106,16 +130,43 @@ impl Network {
         if ip.is_multicast() { Some(gid(ip)) } else { self.attached(ip).map(|to| to.gid) }
     }
 
-    /// Carries all messages to the managers that they are for. One for nobody is lost.
-    pub fn carry(&mut self, now: Nanos) {
-        while let Some(out) = self.managers.iter_mut().find_map(Manager::message) {
-            let has = |device: &Arc<Device>| device.gids().contains(&out.path.dest);
-            let to = self.devices.iter().position(has);
-            if let Some(manager) = to.and_then(|to| self.managers.get_mut(to)) {
-                let from = Arrival { source: out.path.source, dest: out.path.dest };
-                manager.receive(now, from, &out.mad);
+    /// Sends messages of the managers, as many as there is room for. One to an unknown address is
+    /// lost.
+    pub fn send(&mut self) {
+        for (device, manager) in self.devices.iter().zip(&mut self.managers) {
+            let driver = device.driver();
+            while manager.has_message() && driver.gsi().has_room(driver.host()) {
+                let Some(out) = manager.message() else { break };
+                if let Some(to) = way(device, &out.path) {
+                    driver.gsi().send(driver.host(), &to, &out.mad);
+                }
             }
         }
+    }
+
+    /// Returns whether messages wait for room.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.managers.iter().any(Manager::has_message)
+    }
+
+    /// Hands some messages that have arrived to the managers. Returns whether others wait.
+    pub fn receive(&mut self, now: Nanos) -> bool {
+        let mut more = false;
+        for (device, manager) in self.devices.iter().zip(&mut self.managers) {
+            let driver = device.driver();
+            for _ in 0..MESSAGES_AT_ONCE {
+                if !driver.gsi().has_received(driver.host()) {
+                    break;
+                }
+                if let Some(received) = driver.gsi().receive(driver.host()) {
+                    let from = Arrival { source: received.source, dest: received.dest };
+                    manager.receive(now, from, &received.mad);
+                }
+            }
+            more |= driver.gsi().has_received(driver.host());
+        }
+        more
     }
 
     /// Returns what happened next.

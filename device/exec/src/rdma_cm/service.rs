@@ -27,6 +27,9 @@ const IDS_MAX: usize = 1 << 16;
 /// Maximum number of identifiers of all files.
 const ALL_IDS_MAX: usize = 1 << 18;
 
+/// The time between two looks whether there is room for messages.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(1);
+
 /// The connection manager for programs. `T` is what answers a thread that waits.
 #[derive(Debug)]
 pub struct CmService<T> {
@@ -166,27 +169,31 @@ impl<T> CmService<T> {
         Nanos::default().plus(self.start.elapsed())
     }
 
-    /// Returns how long there is nothing to do. `None` if only commands can change that.
+    /// Returns how long there is nothing to do. `None` if only commands and messages can change
+    /// that.
     #[must_use]
     pub fn idle(&self) -> Option<Duration> {
-        self.network.deadline().map(|at| at.since(self.now()))
+        let unsent = self.network.has_unsent().then_some(NO_ROOM_PAUSE);
+        let due = self.network.deadline().map(|at| at.since(self.now()));
+        unsent.into_iter().chain(due).min()
     }
 
-    /// Does what is due.
-    pub fn expire(&mut self) {
+    /// Handles messages that have arrived, and does what is due. Returns whether more messages
+    /// wait.
+    pub fn advance(&mut self) -> bool {
         let now = self.now();
+        let more = self.network.receive(now);
         self.network.expire(now);
         self.settle();
+        more
     }
 
-    /// Carries messages until there are none, and handles what they do.
+    /// Handles what has happened to connections, and sends messages.
     pub(super) fn settle(&mut self) {
-        loop {
-            let now = self.now();
-            self.network.carry(now);
-            let Some(happened) = self.network.happened() else { return };
+        while let Some(happened) = self.network.happened() {
             self.handle(happened);
         }
+        self.network.send();
     }
 
     /// Returns a new number for an identifier or a membership.

@@ -13,6 +13,7 @@ use vrnic_adapter::host::GuestMemory;
 use super::caller::Caller;
 use super::connections::{self, Connections};
 use super::opened::Files;
+use crate::adapter::bell::Bell;
 use crate::memory::space::Space;
 use crate::memory::spaces::Spaces;
 use crate::signals::mask_signals;
@@ -46,6 +47,8 @@ pub struct Answers {
     pub files: Files,
     /// The connection manager.
     pub connections: Connections,
+    /// What rings when messages for the connection manager have arrived.
+    pub bell: Arc<Bell>,
     /// The lowest descriptor of a device file.
     pub first_descriptor: u32,
 }
@@ -61,11 +64,16 @@ impl Answers {
             let mut ready = [
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.files.closing().as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             ];
             let polled = poll(&mut ready, timeout(&self.connections, next_look));
-            let [calls, closed] = ready.map(|file| file.revents().unwrap_or(PollFlags::empty()));
+            let [calls, closed, rung] =
+                ready.map(|file| file.revents().unwrap_or(PollFlags::empty()));
             if polled.is_err() {
                 continue;
+            }
+            if rung.contains(PollFlags::POLLIN) {
+                self.bell.quiet();
             }
             let _message = catch_unwind(AssertUnwindSafe(|| {
                 self.look(closed.contains(PollFlags::POLLIN), &mut next_look);
@@ -78,15 +86,17 @@ impl Answers {
         }
     }
 
-    /// Does what no system call is for: closes files, sends messages of the connection manager
-    /// again, and ends waits.
+    /// Does what no system call is for: closes files, handles messages for the connection manager,
+    /// and ends waits.
     fn look(&mut self, closed: bool, next_look: &mut Instant) {
         if closed {
             for file in self.files.close_ended() {
                 self.connections.close(file);
             }
         }
-        self.connections.expire();
+        if self.connections.advance() {
+            self.bell.ring();
+        }
         if self.connections.has_waits() {
             connections::deliver(&mut self.connections, &self.listener);
             let start = Instant::now();

@@ -2,13 +2,14 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use vrnic_abi::eq::Kind;
 
 use super::channel::Channel;
+use crate::adapter::bell::Bell;
 use crate::adapter::worker::Events;
 
 /// The kind of an object that has events.
@@ -71,6 +72,8 @@ pub struct Routes {
     files: AtomicUsize,
     /// True if records wait in a channel.
     waits: AtomicBool,
+    /// What says that messages of connection managers wait.
+    bell: OnceLock<Arc<Bell>>,
 }
 
 impl Routes {
@@ -113,6 +116,12 @@ impl Routes {
     /// Removes a channel.
     pub fn remove_device(&self, channel: &Arc<Channel>) {
         self.devices.lock().retain(|(_, other)| !Arc::ptr_eq(other, channel));
+    }
+
+    /// Sets what rings when messages of connection managers wait. Only the first call has an
+    /// effect.
+    pub fn set_bell(&self, bell: &Arc<Bell>) {
+        let _first = self.bell.set(Arc::clone(bell));
     }
 
     /// Records that a device file has been opened.
@@ -178,6 +187,12 @@ impl Events for Routes {
             }
         } else {
             self.report(route, number);
+        }
+    }
+
+    fn messages(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
         }
     }
 

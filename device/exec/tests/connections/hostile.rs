@@ -55,8 +55,9 @@ proptest! {
                 memory[8..8 + words.len()].copy_from_slice(&words);
             }
             let _refused = world.service.write(files[file], &world.program, 0, total);
+            world.settle();
         }
-        files.into_iter().for_each(|file| world.service.close(file));
+        files.into_iter().for_each(|file| world.close(file));
     }
 
     /// Shows: hostile: commands at the end of memory

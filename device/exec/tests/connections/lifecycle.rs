@@ -78,7 +78,7 @@ fn the_end_of_a_file_ends_its_connections() {
     let (server, client) = (world.open(3), world.open(4));
     let _listener = world.listener(server, PS_TCP, ADDRESS, 1);
     let _ends = world.established([server, client], ADDRESS);
-    world.service.close(server);
+    world.close(server);
     assert_eq!(world.kind(client), Some(event::DISCONNECTED));
     // The address is free again, and nobody listens.
     let again = world.open(5);
@@ -86,7 +86,7 @@ fn the_end_of_a_file_ends_its_connections() {
     // A process that ends before it has read the request.
     let id = world.resolved(client, PS_TCP, ADDRESS);
     world.connect(client, id, 5, &[]).expect("a way");
-    world.service.close(again);
+    world.close(again);
     let rejected = world.event(client).expect("an event");
     assert_eq!((rejected.event, rejected.status), (event::REJECTED, 28));
 }

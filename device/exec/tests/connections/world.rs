@@ -74,6 +74,7 @@ impl Process for Program {
 pub(crate) struct World {
     pub(crate) service: CmService<u32>,
     pub(crate) program: Program,
+    drivers: Arc<[Driver]>,
     folder: tempfile::TempDir,
     descriptors: HashMap<FileId, OwnedFd>,
     /// The program's number for the next identifier.
@@ -86,16 +87,21 @@ impl World {
         let fabric = Arc::default();
         let mut drivers = Vec::new();
         let mut all = Vec::new();
+        let mut neighbors = Neighbors::new();
         for last in 1..=2 {
             let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
             let mac = [2, 0, 0, 0, 0, last];
-            drivers.push(
-                Driver::new("vrnic", MacAddr(mac), host, Driver::most(), &fabric)
-                    .expect("an adapter"),
-            );
-            all.push(vec![link_local_gid(mac), ipv4_gid([127, 0, 0, last].into())]);
+            let driver = Driver::new("vrnic", MacAddr(mac), host, Driver::most(), &fabric);
+            let driver = driver.expect("an adapter");
+            let gids = vec![link_local_gid(mac), ipv4_gid([127, 0, 0, last].into())];
+            for (index, gid) in (0..).zip(&gids) {
+                driver.set_gid(index, *gid).expect("an address");
+                neighbors.insert(*gid, mac);
+            }
+            drivers.push(driver);
+            all.push(gids);
         }
-        let (drivers, neighbors): (Arc<[_]>, _) = (drivers.into(), Arc::new(Neighbors::new()));
+        let (drivers, neighbors): (Arc<[_]>, _) = (drivers.into(), Arc::new(neighbors));
         let routes = Arc::new(Routes::default());
         let device =
             |(number, gids)| Arc::new(Device::new(&drivers, number, gids, &neighbors, &routes));
@@ -103,6 +109,7 @@ impl World {
         let files = RefCell::default();
         Self {
             service: CmService::new(&devices, Ports::new(40000..=40099, false)),
+            drivers,
             program: Program { memory: RefCell::new(vec![0; MEMORY]), files },
             folder: tempfile::tempdir().expect("a folder"),
             descriptors: HashMap::new(),
@@ -132,7 +139,28 @@ impl World {
         let header = [&cmd.to_le_bytes()[..], &len.to_le_bytes(), &room.to_le_bytes()].concat();
         let all = [&header[..], bytes].concat();
         self.program.write(0, &all).expect("memory");
-        self.service.write(file, &self.program, 0, all.len() as u64)
+        let outcome = self.service.write(file, &self.program, 0, all.len() as u64);
+        self.settle();
+        outcome
+    }
+
+    /// Closes a file.
+    pub(crate) fn close(&mut self, file: FileId) {
+        self.service.close(file);
+        self.settle();
+    }
+
+    /// Lets the adapters carry messages until there are none.
+    pub(crate) fn settle(&mut self) {
+        let works = |driver: &Driver| driver.adapter().poll(0).busy;
+        let waits = |driver: &Driver| driver.gsi().has_received(driver.host());
+        loop {
+            while self.drivers.iter().any(works) {}
+            if !self.drivers.iter().any(waits) {
+                return;
+            }
+            let _more = self.service.advance();
+        }
     }
 
     /// Writes a command without an answer.
@@ -197,6 +225,15 @@ impl World {
     /// Returns an identifier with a way to an address.
     pub(crate) fn resolved(&mut self, file: FileId, ps: u16, address: &str) -> u32 {
         let id = self.create(file, ps);
+        self.resolve(file, id, address);
+        let resolve = ResolveRoute { id, timeout_ms: 1000 };
+        self.does(file, command::RESOLVE_ROUTE, &resolve).expect("an address");
+        assert_eq!(self.kind(file), Some(2));
+        id
+    }
+
+    /// Resolves an address for an identifier.
+    pub(crate) fn resolve(&mut self, file: FileId, id: u32, address: &str) {
         let dest: SocketAddr = address.parse().expect("an address");
         let resolve = ResolveAddr {
             id,
@@ -207,10 +244,6 @@ impl World {
         };
         self.does(file, command::RESOLVE_ADDR, &resolve).expect("an identifier");
         assert_eq!(self.kind(file), Some(0));
-        let resolve = ResolveRoute { id, timeout_ms: 1000 };
-        self.does(file, command::RESOLVE_ROUTE, &resolve).expect("an address");
-        assert_eq!(self.kind(file), Some(2));
-        id
     }
 
     /// Requests a connection.

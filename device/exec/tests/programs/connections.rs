@@ -3,7 +3,7 @@
 use libtest_mimic::{Failed, Trial};
 use vrnic_stock::{is_installed, plugin};
 
-use crate::shell;
+use crate::{PCAP, RULES, shell, shell_with};
 
 /// Programs of librdmacm and perftest: a name, the server and the client.
 const PAIRS: &[(&str, &str, &str)] = &[
@@ -67,6 +67,8 @@ pub(crate) fn trials(is_demanded: bool) -> Vec<Trial> {
     all.push(("cmtime", Box::new(cmtime)));
     all.push(("rping without a server", Box::new(nobody)));
     all.push(("rping whose peer is killed", Box::new(killed)));
+    all.push(("rping in a capture", Box::new(captured)));
+    all.push(("rping with a lost message", Box::new(lost)));
     let mut trials = Vec::new();
     for (name, run) in all {
         let program = name.split(' ').next().unwrap_or_default();
@@ -104,6 +106,29 @@ fn cmtime() -> Result<(), Failed> {
                   kill -0 $server || exit 1; done; \
                   timeout 60 cmtime -c 100 -s 127.0.0.1; status=$?; kill $server; exit $status";
     shell(1, script)?.ended(0).map(drop)
+}
+
+/// The messages of connection managers are packets of queue pair 1 in captures: requests, replies,
+/// and all others of a connection.
+fn captured() -> Result<(), Failed> {
+    /// The begin of each message, and the kinds: REQ, REP, RTU, DREQ and DREP.
+    const BEGIN: [u8; 8] = [1, 7, 2, 3, 0, 0, 0, 0];
+    const KINDS: [u8; 5] = [0x10, 0x13, 0x14, 0x15, 0x16];
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("a.pcapng");
+    let script = until("rping -s -a 127.0.0.1 -C 1", "rping -c -a 127.0.0.1 -C 1");
+    shell_with(1, &[(PCAP, file.as_os_str())], &script)?.ended(0)?;
+    let bytes = std::fs::read(file)?;
+    let messages = bytes.windows(18).filter(|bytes| bytes.starts_with(&BEGIN) && bytes[16] == 0);
+    let found: Vec<_> = messages.map(|bytes| bytes[17]).collect();
+    let all = KINDS.iter().all(|kind| found.contains(kind));
+    if all { Ok(()) } else { Err(format!("messages of these kinds: {found:x?}").into()) }
+}
+
+/// A message of a connection manager that a rule drops is sent again.
+fn lost() -> Result<(), Failed> {
+    let script = until("rping -s -a 127.0.0.1 -C 1", "rping -c -a 127.0.0.1 -C 1");
+    shell_with(1, &[(RULES, "drop qp=1 nth=2".as_ref())], &script)?.ended(0).map(drop)
 }
 
 /// A client without a server is rejected, because nobody listens.
