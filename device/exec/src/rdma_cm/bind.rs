@@ -167,13 +167,14 @@ impl<T> CmService<T> {
     }
 
     /// Tells the ports what has changed of an identifier.
-    fn tell_ports(&mut self, number: u32) {
+    pub(super) fn tell_ports(&mut self, number: u32) {
         let Some(id) = self.ids.get(&number) else { return };
         if let (true, Some(source)) = (id.holds_port, id.source) {
             let (reuses, one_family, dest) = (id.reuses_address, id.is_one_family(), id.dest);
             self.ports.change(id.space, source.port(), number, |user| {
                 user.reuses_address = reuses;
                 user.one_family = one_family;
+                user.source = source;
                 user.dest = dest;
             });
         }

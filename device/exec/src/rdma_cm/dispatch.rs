@@ -70,7 +70,8 @@ impl<T> CmService<T> {
             command::JOIN_MCAST => self.join_any(file, command),
             command::LEAVE_MCAST => self.leave_group(file, command),
             command::WRITE_CM_EVENT => self.write_event(file, command),
-            // Options that no kernel has, and services of InfiniBand.
+            command::RESOLVE_IB_SERVICE => self.resolve_service(file, command),
+            // Options that no kernel has.
             _ => Err(Errno::NOSYS),
         };
         done.map(|()| Outcome::Done)

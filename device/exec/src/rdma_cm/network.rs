@@ -108,20 +108,21 @@ impl Network {
         let exact =
             all.find_map(|(adapter, device)| of_device(adapter, device, &|gid| *gid == wanted));
         let any = || {
-            let family = |gid: &[u8; 16]| is_ipv4(gid) == ip.is_ipv4();
+            let family = |gid: &[u8; 16]| is_ipv4(gid) == ip.to_canonical().is_ipv4();
             of_device(0, self.devices.first()?, &family)
         };
-        exact.or_else(|| if ip.is_loopback() { any() } else { None })
+        exact.or_else(|| if ip.to_canonical().is_loopback() { any() } else { None })
     }
 
     /// Returns the own address on the way to another one, as the routes of a loopback interface
-    /// give it: that of the first adapter.
+    /// give it: that of the first adapter. The family is that of the other address, which may be
+    /// one of IPv4 in the form of IPv6.
     #[must_use]
     pub fn source_for(&self, dest: IpAddr) -> Option<IpAddr> {
         let gids = self.devices.first()?.gids();
-        let found = gids.iter().find(|gid| is_ipv4(gid) == dest.is_ipv4())?;
-        let address = Ipv6Addr::from(*found);
-        Some(address.to_ipv4_mapped().map_or(address.into(), IpAddr::from))
+        let found = gids.iter().find(|gid| is_ipv4(gid) == dest.to_canonical().is_ipv4())?;
+        let address = IpAddr::from(*found);
+        Some(if dest.is_ipv4() { address.to_canonical() } else { address })
     }
 
     /// Returns the GID of a peer's address: an adapter's, or that of a multicast group.

@@ -96,7 +96,21 @@ impl<T> CmService<T> {
                 ..EventResp::default()
             },
         };
+        self.tell_ports(number);
         self.post(number, resp)
+    }
+
+    /// Refuses to look for services of InfiniBand (`ucma_resolve_ib_service`), which no adapter
+    /// for Ethernet has.
+    pub(super) fn resolve_service(
+        &mut self,
+        file: FileId,
+        command: &CmCommand<'_>,
+    ) -> Result<(), Errno> {
+        let number: u32 = command.copy()?;
+        let id = self.id(file, number)?;
+        let ready = id.attached.is_some() && id.stage == Stage::AddrBound;
+        Err(if ready { Errno::OPNOTSUPP } else { Errno::INVAL })
     }
 
     /// Finds the way to the address of the peer (`ucma_resolve_route`).

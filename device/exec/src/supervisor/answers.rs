@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::Pid;
 use rustix::io::Errno;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_adapter::host::GuestMemory;
@@ -20,6 +21,7 @@ use crate::signals::mask_signals;
 use crate::trap::call::{Answer, Call};
 use crate::trap::files::{self, Subject, Wish};
 use crate::trap::listener::{Id, Listener};
+use crate::trap::paths::Link;
 use crate::trap::stat::{self, DeviceNumber};
 use crate::trap::tree::Tree;
 use crate::trap::{paths, task};
@@ -136,6 +138,11 @@ impl Answers {
     fn path(&mut self, id: Id, call: &Call, addr: u64, wish: Wish) -> Answer {
         // The kernel reports what is wrong with a path that cannot be read.
         let Ok(path) = task::path(call.thread, addr) else { return Answer::Continue };
+        if let (Some(link), Wish::Open(flags)) = (paths::link(&path), wish)
+            && let Some(answer) = self.open_again(id, call, link, flags)
+        {
+            return answer;
+        }
         let Some(path) = paths::own(&path) else { return Answer::Continue };
         if let (Some(value), Wish::Open(flags)) = (self.counter(&path), wish) {
             return files::text(&self.listener, id, flags, &format!("{value}\n")).into();
@@ -155,6 +162,20 @@ impl Answers {
         let device = self.devices.iter().find(|device| device.name() == adapter)?;
         let values = device.driver().adapter().stats().values();
         STAT_NAMES.iter().zip(values).find_map(|(known, value)| (*known == name).then_some(value))
+    }
+
+    /// Opens a file of the adapters to which a link of `/proc` leads. That is another file, as with
+    /// the kernel's: the end of one is not the end of the other. `None` if the link leads elsewhere.
+    fn open_again(&mut self, id: Id, call: &Call, link: Link, flags: i32) -> Option<Answer> {
+        let process = link.process.map_or(call.thread, Pid::from_raw);
+        let file = task::file(process, link.descriptor).ok()?;
+        match self.files.device(file) {
+            Some(number) => Some(self.open(id, call, number, flags).into()),
+            None if self.connections.file(file).is_some() => {
+                Some(self.open_connections(id, call, flags).into())
+            }
+            None => None,
+        }
     }
 
     /// Opens the device file of the adapter with this number, with these flags of `open(2)`.

@@ -37,6 +37,35 @@ pub fn own(path: &[u8]) -> Option<String> {
     FOLDERS.iter().any(is_inside).then_some(plain)
 }
 
+/// An open file of a process, as its link below `/proc` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The number of the process. Without one, it is the process that uses the path.
+    pub process: Option<i32>,
+    /// The descriptor.
+    pub descriptor: i32,
+}
+
+/// Returns the open file to which a path leads. `None` for all paths that are no such link in its
+/// usual form.
+#[must_use]
+pub fn link(path: &[u8]) -> Option<Link> {
+    // Nearly all paths end here.
+    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/fd/") {
+        return None;
+    }
+    let text = std::str::from_utf8(path).ok()?;
+    if let Some(number) = text.strip_prefix("/dev/fd/") {
+        return Some(Link { process: None, descriptor: number.parse().ok()? });
+    }
+    let (process, number) = text.strip_prefix("/proc/")?.split_once("/fd/")?;
+    let process = match process {
+        "self" | "thread-self" => None,
+        number => Some(number.parse().ok()?),
+    };
+    Some(Link { process, descriptor: number.parse().ok()? })
+}
+
 /// Returns the number of the adapter whose device file has this path.
 #[must_use]
 pub fn device(path: &str) -> Option<usize> {
@@ -78,6 +107,19 @@ mod tests {
         ];
         for path in paths {
             assert_eq!(own(path), None, "{}", path.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn links_to_open_files_are_found() {
+        let own = |descriptor| Some(Link { process: None, descriptor });
+        for path in ["/proc/self/fd/12", "/proc/thread-self/fd/12", "/dev/fd/12"] {
+            assert_eq!(link(path.as_bytes()), own(12), "{path}");
+        }
+        let other = Some(Link { process: Some(7), descriptor: 3 });
+        assert_eq!(link(b"/proc/7/fd/3"), other);
+        for path in ["/proc/self/fdinfo/12", "/proc/x/fd/1", "/proc/self/fd/x", "/dev/fd", "/"] {
+            assert_eq!(link(path.as_bytes()), None, "{path}");
         }
     }
 

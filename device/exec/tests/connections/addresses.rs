@@ -55,6 +55,42 @@ fn a_way_begins_at_the_first_adapter() {
 }
 
 #[test]
+fn a_way_to_ipv4_in_the_form_of_ipv6_begins_at_such_an_address() {
+    let mut world = World::new();
+    let file = world.open(3);
+    for address in ["[::ffff:127.0.0.1]:7471", "[::ffff:127.0.0.9]:7471"] {
+        let id = world.resolved(file, PS_TCP, address);
+        let resp = route(&mut world, file, id);
+        let source = decode(&resp.src_addr).expect("an address");
+        let own: std::net::IpAddr = "::ffff:127.0.0.1".parse().expect("an address");
+        assert_eq!((source.ip(), resp.ibdev_index), (own, 0), "{address}");
+        assert_eq!(resp.ib_route[0].sgid[10..], [0xff, 0xff, 127, 0, 0, 1]);
+    }
+}
+
+#[test]
+fn the_address_that_a_way_gives_is_the_one_in_use() {
+    let mut world = World::new();
+    let file = world.open(3);
+    let [first, second] = [(); 2].map(|()| world.create(file, PS_TCP));
+    assert_eq!(world.bind(file, first, "0.0.0.0:7471"), Ok(()));
+    assert_eq!(world.bind(file, second, "127.0.0.2:7471"), Err(Errno::ADDRNOTAVAIL));
+    world.resolve(file, first, "127.0.0.1:7472");
+    assert_eq!(world.bind(file, second, "127.0.0.2:7471"), Ok(()));
+}
+
+#[test]
+fn services_of_infiniband_are_refused() {
+    let mut world = World::new();
+    let file = world.open(3);
+    let id = world.create(file, PS_TCP);
+    let ask = |world: &mut World| world.does(file, command::RESOLVE_IB_SERVICE, &[id; 26]);
+    assert_eq!(ask(&mut world), Err(Errno::INVAL));
+    assert_eq!(world.bind(file, id, "127.0.0.1:7471"), Ok(()));
+    assert_eq!(ask(&mut world), Err(Errno::OPNOTSUPP));
+}
+
+#[test]
 fn an_address_without_an_adapter_is_an_event() {
     let mut world = World::new();
     let file = world.open(3);

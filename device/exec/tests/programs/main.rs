@@ -128,6 +128,12 @@ fn plain() -> Vec<Trial> {
         status("sh -c 'sleep 0.1; exit 3' & wait $!", 3),
         status("test -c /dev/infiniband/rdma_cm", 0),
         // The shell moves the descriptor to this number.
+        // A link of /proc opens another file.
+        status(
+            "exec 3</dev/infiniband/rdma_cm 4</proc/self/fd/3; \
+             [ $(stat -L -c %i /proc/self/fd/3) != $(stat -L -c %i /proc/self/fd/4) ]",
+            0,
+        ),
         status("exec 3<>/dev/infiniband/rdma_cm && ! printf command 2>/dev/null >&3", 0),
         interrupted(),
         Trial::test("ordinary files are as without a supervisor", || {
