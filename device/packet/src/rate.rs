@@ -113,6 +113,11 @@ impl Pacer {
         self.credit = self.credit.saturating_sub(cost(bytes));
     }
 
+    /// Puts a frame back that [`Self::spend`] has taken out of the bucket and that did not leave.
+    pub fn put_back(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_add(cost(bytes)).min(self.most);
+    }
+
     fn fill(&mut self, now: Nanos) {
         if self.credit < self.most {
             let elapsed = now.0.saturating_sub(self.at.0);
@@ -180,6 +185,11 @@ mod tests {
         assert_eq!(pacer.waits_until(Nanos(1_000_000)), Some(Nanos(1_000_007)));
         pacer.set_rate(Nanos(1_000_000), rate(SECOND));
         assert_eq!(pacer.waits_until(Nanos(1_000_000)), Some(Nanos(1_000_056)));
+        pacer.put_back(6);
+        assert_eq!(pacer.waits_until(Nanos(1_000_000)), Some(Nanos(1_000_008)));
+        pacer.put_back(u64::MAX);
+        pacer.spend(Nanos(1_000_000), 1001);
+        assert_eq!(pacer.waits_until(Nanos(1_000_000)), Some(Nanos(1_000_008)), "a full bucket");
     }
 
     #[test]

@@ -264,6 +264,15 @@ impl RateControl {
         }
     }
 
+    /// Takes back that a packet has left, because its bytes were not there. A step that the byte
+    /// counter has made stays.
+    pub fn not_sent(&mut self, bytes: u32) {
+        if self.is_limited() {
+            self.pacer.put_back(bytes.into());
+            self.bytes = self.bytes.saturating_sub(bytes.into());
+        }
+    }
+
     /// Makes the steps of the timer that are due.
     fn advance(&mut self, now: Nanos) {
         let elapsed = now.since(self.timer_at).as_nanos();

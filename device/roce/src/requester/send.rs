@@ -28,6 +28,13 @@ pub struct Transmit {
     pub range: Range<u32>,
 }
 
+impl Transmit {
+    /// Returns the bytes that count for the rate.
+    fn bytes(&self) -> u32 {
+        self.range.end.saturating_sub(self.range.start).saturating_add(HEADERS)
+    }
+}
+
 /// The packet at the cursor.
 #[derive(Clone, Copy)]
 struct Upcoming {
@@ -38,7 +45,8 @@ struct Upcoming {
 
 impl Requester {
     /// Returns the next packet to send, if one may be sent now. The caller copies its bytes. If it
-    /// cannot, it calls [`Self::refuse`] and does not send the packet.
+    /// cannot, it calls [`Self::not_sent`] and [`Self::refuse`] or [`Self::stall`], and does not
+    /// send the packet.
     pub fn next(&mut self, now: Nanos) -> Option<Transmit> {
         if self.failed || self.not_ready_until.is_some() || self.stalled_until.is_some() {
             return None;
@@ -56,8 +64,7 @@ impl Requester {
         }
         let mut transmit = self.make(&upcoming.entry);
         if let Some(rate) = &mut self.rate {
-            let payload = transmit.range.end.saturating_sub(transmit.range.start);
-            rate.sent(now, payload.saturating_add(HEADERS));
+            rate.sent(now, transmit.bytes());
             if rate.is_limited() && self.since_ack_request > 0 {
                 // The wait for an answer begins with this packet: those before it may have asked
                 // for none.
@@ -95,11 +102,21 @@ impl Requester {
         self.paced_until.is_some()
     }
 
+    /// Takes back that the packet which [`Self::next`] has just returned counts for the rate.
+    pub fn not_sent(&mut self, transmit: &Transmit) {
+        if let Some(rate) = &mut self.rate {
+            rate.not_sent(transmit.bytes());
+        }
+    }
+
     /// Returns the work request of the packet at the cursor, unless it must wait, and the range of
     /// its bytes.
     #[must_use]
-    pub fn upcoming_bytes(&self) -> Option<(u64, Range<u32>)> {
-        let waits = self.failed || self.not_ready_until.is_some() || self.stalled_until.is_some();
+    pub fn upcoming_bytes(&self, now: Nanos) -> Option<(u64, Range<u32>)> {
+        let waits = self.failed
+            || self.not_ready_until.is_some()
+            || self.stalled_until.is_some()
+            || self.paced_until.is_some_and(|until| now < until);
         let upcoming = self.upcoming().filter(|_| !waits)?;
         let Transmit { id, range, .. } = self.make(&upcoming.entry);
         Some((id, range))

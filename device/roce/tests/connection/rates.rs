@@ -190,3 +190,22 @@ fn a_flood_of_notifications_slows_only_its_own_requester() {
     assert!((1..lowest + 40).contains(&sent[0]), "{}", sent[0]);
     assert_eq!(hit.numbers().congestion_rate, Some(LINE / 1000));
 }
+
+#[test]
+fn packets_that_are_not_sent_take_nothing_of_the_rate() {
+    let mut requester = with_rate(100_000);
+    notify(&mut requester, Nanos(1000));
+    let mut now = Nanos(2000);
+    // In 10 µs, the rate and the first burst are enough for 8 packets.
+    for _ in 0..1000 {
+        let transmit = requester.next(now).expect("a packet");
+        requester.not_sent(&transmit);
+        now.0 += 10;
+        assert!(requester.stall(transmit.head.psn, now));
+        requester.expire(now);
+    }
+    while requester.next(now).is_some() {}
+    assert_eq!(requester.upcoming_bytes(now), None, "it waits for its turn");
+    let at = requester.deadline().expect("a time");
+    assert!(requester.upcoming_bytes(at).is_some());
+}

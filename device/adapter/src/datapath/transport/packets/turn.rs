@@ -179,7 +179,7 @@ impl<H: Host> Sending<'_, '_, H> {
                 return Leaves::Later(now.plus(NO_ROOM_PAUSE));
             }
             // A packet of an unreliable connection cannot be taken back.
-            if self.qp.kind == Type::Uc && self.here.memory.may_wait() && self.hold() {
+            if self.qp.kind == Type::Uc && self.here.memory.may_wait() && self.hold(now) {
                 return Leaves::None;
             }
             let Some(transmit) = self.sender.engine.next(now) else { return Leaves::None };
@@ -187,6 +187,7 @@ impl<H: Host> Sending<'_, '_, H> {
                 Ok(()) => {}
                 Err(Denied::Absent) => self.wait_for_pages(&transmit),
                 Err(why) => {
+                    self.sender.engine.not_sent(&transmit);
                     self.sender.outstanding.end(transmit.id, End::Failed(why.into()));
                     self.sender.engine.refuse(transmit.id);
                 }
@@ -201,8 +202,8 @@ impl<H: Host> Sending<'_, '_, H> {
     /// Sends nothing for some time if the bytes of the next packet are on their way. Returns true
     /// if it does so.
     #[cold]
-    fn hold(&mut self) -> bool {
-        let Some((id, range)) = self.sender.engine.upcoming_bytes() else { return false };
+    fn hold(&mut self, now: Nanos) -> bool {
+        let Some((id, range)) = self.sender.engine.upcoming_bytes(now) else { return false };
         match self.look_ahead(id, u64::from(range.start)..u64::from(range.end)) {
             Ok(()) => false,
             Err(Denied::Absent) => {
@@ -250,6 +251,7 @@ impl<H: Host> Sending<'_, '_, H> {
     #[cold]
     fn wait_for_pages(&mut self, transmit: &Transmit) {
         let until = self.later();
+        self.sender.engine.not_sent(transmit);
         if !self.sender.engine.stall(transmit.head.psn, until) {
             self.here.step(Counter::TxRoceDiscards);
         }
