@@ -1,6 +1,6 @@
 //! A frame in a queue.
 
-use vrnic_lanes::{Frame, ecn};
+use vrnic_lanes::{Frame, Mark, ecn};
 
 /// A frame in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ impl Frame for Load {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    fn mark(&mut self) -> bool {
+    fn mark(&mut self) -> Mark {
         ecn::mark(&mut self.0)
     }
 }

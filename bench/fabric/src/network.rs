@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use vrnic_lanes::{Class, Frame as _, Lanes, Mapping, Next, PauseFrame};
+use vrnic_lanes::{Class, Counters, Frame as _, Lanes, Mapping, Mark, Next, PauseFrame};
 use vrnic_packet::{Ethernet, Nanos, Reader};
 use vrnic_roce::wire::Qpn;
 
@@ -50,7 +50,7 @@ impl vrnic_lanes::Frame for Transit {
         self.load.bytes()
     }
 
-    fn mark(&mut self) -> bool {
+    fn mark(&mut self) -> Mark {
         self.load.mark()
     }
 }
@@ -200,7 +200,8 @@ impl Network {
         let Ok((ethernet, _)) = Ethernet::parse(&mut Reader::new(&load.0)) else { return };
         let (to, bytes) = (host_of(ethernet.destination), load.memory());
         if !port.arrived(class, bytes) {
-            return;
+            // The station may have to be paused again.
+            return self.serve_port(from);
         }
         let queue = self.ports.get_mut(to);
         if queue.is_none_or(|port| port.push(class, Transit { load, from }).is_err()) {
@@ -267,8 +268,9 @@ impl Network {
                 .ports
                 .iter()
                 .map(|port| {
-                    let counters = port.counters(self.now, Class::ROCE);
-                    counters.drops + counters.headroom_drops + counters.storm_drops
+                    let Counters { drops, early_drops, headroom_drops, storm_drops, .. } =
+                        port.counters(self.now, Class::ROCE);
+                    drops + early_drops + headroom_drops + storm_drops
                 })
                 .sum::<u64>()
                 + self.hosts.iter().map(|host| host.lost).sum::<u64>(),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vrnic_lanes::config::CERTAIN;
+use vrnic_lanes::config::{CERTAIN, LINK_MIN};
 use vrnic_lanes::{Class, Config, Mapping, Red, Service, Thresholds, Trust};
 use vrnic_packet::Rate;
 
@@ -169,7 +169,7 @@ impl Given {
             let burst = rate.bits_per_second() / 8 * BURST.as_micros() as u64 / 1_000_000;
             // CAST: at most 1 MiB.
             config.burst = burst.clamp(*BURSTS.start(), *BURSTS.end()) as u32;
-            (config.rate, config.link) = (Some(rate), rate);
+            (config.rate, config.link) = (Some(rate), rate.max(Rate::nearest(LINK_MIN)));
         }
         self.serve(&mut config)?;
         let limits = |text: &str| of_class(text, bytes);

@@ -2,7 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
-/// A class of service, 0 to 7. IEEE 802.1Q calls it a traffic class, and 802.1Qbb a priority.
+/// A class of service, 0 to 7. A class is also the priority with its number, in VLAN tags (IEEE
+/// 802.1Q) and in PFC frames (802.1Qbb): each priority has a queue of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class(u8);
 

@@ -16,6 +16,8 @@ pub const CERTAIN: u32 = 1_000_000;
 pub const FRAME_MAX: u32 = 64 << 10;
 /// The most bytes that the frames of a port may have together.
 pub const BUDGET_MAX: u32 = 256 << 20;
+/// The lowest speed of a link in bits per second. A PFC frame pauses for at most 3.4 s there.
+pub const LINK_MIN: u64 = 10_000_000;
 /// The longest time after which a watchdog must act.
 pub const WATCHDOG_MAX: Duration = Duration::from_mins(1);
 
@@ -29,8 +31,9 @@ pub enum Service {
     Share(u8),
 }
 
-/// The depth of a queue at which frames are marked (random early detection, RED). Frames whose
-/// sender does not react to marks stay in the queue as they are.
+/// The depth of a queue at which frames are marked (random early detection, RED). A frame whose
+/// sender does not react to marks is dropped in place of being marked (RFC 3168, section 5), but not
+/// in a class with flow control, where it stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Red {
     /// No frame is marked up to this number of bytes.
@@ -60,7 +63,7 @@ pub struct Watchdog {
     /// A class with frames is stuck if its pauses since its last frame left have this duration
     /// together: its frames are dropped, and its pauses are not obeyed any more.
     pub after: Duration,
-    /// The class works again when no pause has come for this long.
+    /// The class works again when the last pause has been over for this long.
     pub recovery: Duration,
 }
 
@@ -160,6 +163,9 @@ pub enum Conflict {
         "the limits of classes with flow control are {0} bytes together; the budget of {1} bytes must have 64 KiB more"
     )]
     Reserved(u64, u32),
+    /// A PFC frame would pause for too long.
+    #[error("the link has {0} bits per second; it must have 10M at least")]
+    Link(Rate),
     /// The bucket of the rate is out of its bounds.
     #[error("the burst is {0} bytes; it must not exceed the budget of {1} bytes")]
     Burst(u32, u32),
@@ -201,6 +207,9 @@ impl Config {
     pub fn check(&self) -> Result<(), Conflict> {
         if !(FRAME_MAX..=BUDGET_MAX).contains(&self.budget) {
             return Err(Conflict::Budget(self.budget));
+        }
+        if self.link.bits_per_second() < LINK_MIN {
+            return Err(Conflict::Link(self.link));
         }
         if self.burst > self.budget {
             return Err(Conflict::Burst(self.burst, self.budget));
@@ -289,6 +298,8 @@ mod tests {
         assert_eq!(with(|config| config.budget = 0), Err(Conflict::Budget(0)));
         let reserved = Err(Conflict::Reserved(4 << 20, 4 << 20));
         assert_eq!(with(|config| config.budget = 4 << 20), reserved);
+        let slow = Rate::nearest(LINK_MIN - 1);
+        assert_eq!(with(|config| config.link = slow), Err(Conflict::Link(slow)));
         assert!(matches!(with(|config| config.burst = u32::MAX), Err(Conflict::Burst(..))));
         assert_eq!(roce(|class| class.service = Service::Share(0)), Err(Conflict::NoShare(3)));
         assert_eq!(roce(|class| class.service = Service::Share(53)), Err(Conflict::Shares(101)));

@@ -13,6 +13,8 @@ pub struct Counters {
     pub bytes: u64,
     /// Frames that were dropped because the queue of the class, or all queues together, were full.
     pub drops: u64,
+    /// Frames that were dropped in place of being marked.
+    pub early_drops: u64,
     /// Frames that were dropped because the class was stuck.
     pub storm_drops: u64,
     /// Frames that arrived by the port and were dropped because the headroom of the class was full.

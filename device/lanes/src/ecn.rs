@@ -6,45 +6,60 @@ use vrnic_packet::{EtherType, Ethernet, Reader};
 /// The ECN bits of a packet that has been marked.
 const MARKED: u8 = 3;
 
+/// The result of marking a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The frame has got its mark.
+    Set,
+    /// The frame had a mark.
+    Kept,
+    /// The sender of the frame does not react to marks, or the frame is no IP packet.
+    Refused,
+}
+
 /// Marks a frame, "congestion experienced", if its sender reacts to marks (ECT). The checksum of an
-/// IPv4 header stays right if it was right. Returns whether the frame was marked.
+/// IPv4 header stays right if it was right.
 ///
 /// The ICRC of RoCE packets does not cover the bits.
-pub fn mark(frame: &mut [u8]) -> bool {
+pub fn mark(frame: &mut [u8]) -> Mark {
     let mut from = Reader::new(frame);
-    let Ok((ethernet, kind)) = Ethernet::parse(&mut from) else { return false };
+    let Ok((ethernet, kind)) = Ethernet::parse(&mut from) else { return Mark::Refused };
     let at = HEADER_LEN + if ethernet.vlan.is_some() { TAG_LEN } else { 0 };
     match (kind, frame.get_mut(at..)) {
         (EtherType::IPV4, Some(packet)) => mark_v4(packet),
         (EtherType::IPV6, Some([_, second, ..])) => {
-            let marks = is_capable(*second >> 4);
-            if marks {
+            let mark = mark_of(*second >> 4);
+            if mark == Mark::Set {
                 *second |= MARKED << 4;
             }
-            marks
+            mark
         }
-        _ => false,
+        _ => Mark::Refused,
     }
 }
 
 /// Marks an IPv4 packet.
-fn mark_v4(packet: &mut [u8]) -> bool {
-    let [_, class, _, _, _, _, _, _, _, _, high, low, ..] = packet else { return false };
-    if !is_capable(*class) {
-        return false;
+fn mark_v4(packet: &mut [u8]) -> Mark {
+    let [_, class, _, _, _, _, _, _, _, _, high, low, ..] = packet else { return Mark::Refused };
+    let mark = mark_of(*class);
+    if mark != Mark::Set {
+        return mark;
     }
     // RFC 1624, equation 3. The changed word grows by the bits that are set now.
     let grown = u16::from(MARKED - (*class & MARKED));
     *class |= MARKED;
     let (sum, carry) = (!u16::from_be_bytes([*high, *low])).overflowing_add(grown);
     [*high, *low] = (!(sum + u16::from(carry))).to_be_bytes();
-    true
+    mark
 }
 
-/// Returns whether the low two bits of a byte tell that the sender reacts to marks, and that there
-/// is no mark yet.
-const fn is_capable(bits: u8) -> bool {
-    matches!(bits & MARKED, 1 | 2)
+/// Returns what marking a packet does whose ECN bits are the low two bits of this byte.
+const fn mark_of(bits: u8) -> Mark {
+    match bits & MARKED {
+        0 => Mark::Refused,
+        MARKED => Mark::Kept,
+        _ => Mark::Set,
+    }
 }
 
 #[cfg(test)]
@@ -82,8 +97,8 @@ mod tests {
             for addresses in (0..=255).map(v4).chain([v6]) {
                 for class in [0x68, 0x69, 0x6a, 0x6b] {
                     let mut bytes = frame(addresses, vlan, class);
-                    let marks = mark(&mut bytes);
-                    assert_eq!(marks, matches!(class & 3, 1 | 2));
+                    let expected = [Mark::Refused, Mark::Set, Mark::Set, Mark::Kept];
+                    assert_eq!(mark(&mut bytes), expected[usize::from(class & 3)]);
                     let headers = Headers::of(&bytes).expect("IP");
                     assert_eq!(headers.fault, None, "{addresses:?}, {class}");
                     let header = headers.network(&bytes).expect("IP");
@@ -101,10 +116,11 @@ mod tests {
         let whole = frame(v4, None, 2);
         for len in 0..26 {
             let mut short = whole[..len].to_vec();
-            assert!(!mark(&mut short) && short == whole[..len], "{len}");
+            assert_eq!(mark(&mut short), Mark::Refused, "{len}");
+            assert!(short == whole[..len], "{len}");
         }
         let mut arp = whole;
         arp[13] = 6;
-        assert!(!mark(&mut arp));
+        assert_eq!(mark(&mut arp), Mark::Refused);
     }
 }

@@ -7,6 +7,7 @@ use vrnic_packet::{MacAddr, Nanos, Pacer};
 use crate::class::{Class, ClassSet, PerClass};
 use crate::config::{Config, Conflict};
 use crate::counters::{Counters, Event};
+use crate::ecn::Mark;
 use crate::pause::asserted::Asserted;
 use crate::pause::frame::{self, PauseFrame};
 use crate::pause::obeyed::{Finding, Obeyed};
@@ -29,9 +30,8 @@ pub trait Frame {
         self.bytes().max(MEMORY_MIN)
     }
 
-    /// Sets the mark of congestion if the sender reacts to marks. Returns whether the frame was
-    /// marked now.
-    fn mark(&mut self) -> bool;
+    /// Sets the mark of congestion if the sender reacts to marks.
+    fn mark(&mut self) -> Mark;
 }
 
 /// What a port does next.
@@ -105,7 +105,8 @@ impl<F: Frame> Lanes<F> {
         &self.config
     }
 
-    /// Queues a frame, and marks it if its queue is long.
+    /// Queues a frame, and marks it if its queue is long. A frame that refuses the mark is dropped,
+    /// except in a class with flow control.
     ///
     /// # Errors
     /// The frame, if it is dropped. The drop has been counted.
@@ -128,9 +129,15 @@ impl<F: Frame> Lanes<F> {
         }
         if let Some(red) = &config.ecn
             && red.marks(queue.bytes(), &mut self.rng)
-            && frame.mark()
         {
-            counters.marks += 1;
+            match frame.mark() {
+                Mark::Set => counters.marks += 1,
+                Mark::Refused if is_open => {
+                    counters.early_drops += 1;
+                    return Err(frame);
+                }
+                Mark::Kept | Mark::Refused => {}
+            }
         }
         queue.push(frame, size);
         counters.deepest = counters.deepest.max(queue.bytes());
@@ -197,6 +204,15 @@ impl<F: Frame> Lanes<F> {
         fits
     }
 
+    /// Records that a PFC frame of [`Self::pop`] was not sent, so that the station behind the port
+    /// is told again soon.
+    pub fn not_sent(&mut self, now: Nanos, pause: &PauseFrame) {
+        for (class, _) in pause.classes() {
+            self.counters[class].pfc_sent = self.counters[class].pfc_sent.saturating_sub(1);
+            self.asserted.not_told(now, class);
+        }
+    }
+
     /// Counts a frame that came by this port and has left the switch, or was dropped in it.
     pub fn left(&mut self, class: Class, bytes: u32) {
         self.asserted.left(class, bytes);
@@ -209,6 +225,16 @@ impl<F: Frame> Lanes<F> {
             if self.config.classes[class].pfc.is_some() {
                 self.obeyed[class].obey(now, frame::duration(units, self.config.link));
             }
+        }
+    }
+
+    /// Ends all pauses that the station behind the port has asked for, because its link is down.
+    pub fn link_down(&mut self, now: Nanos) {
+        for class in Class::ALL {
+            if self.obeyed[class].is_stuck() {
+                self.note(Event::Recovered(class));
+            }
+            self.obeyed[class].forget(now);
         }
     }
 
@@ -236,10 +262,10 @@ impl<F: Frame> Lanes<F> {
         self.asserted.bytes(class)
     }
 
-    /// Returns whether [`Self::pop`] has a PFC frame because of a change.
+    /// Returns the time at which [`Self::pop`] has a PFC frame, which may be in the past.
     #[must_use]
-    pub const fn pause_is_due(&self) -> bool {
-        self.asserted.has_change()
+    pub fn pause_at(&self) -> Option<Nanos> {
+        self.asserted.due_at(Nanos::default())
     }
 
     /// Returns whether no frame waits.
@@ -301,11 +327,15 @@ impl<F: Frame> Lanes<F> {
                 }
                 Some(Finding::Recovered) => Event::Recovered(class),
             };
-            if self.events.len() == EVENTS {
-                self.events.pop_front();
-            }
-            self.events.push_back(event);
+            self.note(event);
         }
+    }
+
+    fn note(&mut self, event: Event) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 
     fn watch_at(&self) -> Option<Nanos> {

@@ -36,6 +36,7 @@ mod schedule;
 pub use class::{Class, ClassSet, PerClass};
 pub use config::{ClassConfig, Config, Conflict, Red, Service, Thresholds, Watchdog};
 pub use counters::{Counters, Event};
+pub use ecn::Mark;
 pub use lanes::{Frame, Lanes, Next};
 pub use mapping::{Mapping, Trust};
 pub use pause::frame::PauseFrame;

@@ -1,8 +1,8 @@
 //! The class of a frame, by its DSCP or by the priority in its VLAN tag.
 
-use vrnic_packet::{EtherType, Ethernet, Reader};
+use vrnic_packet::ServiceFields;
 
-use crate::class::{Class, PerClass};
+use crate::class::Class;
 
 /// Number of values of the DSCP.
 const DSCPS: usize = 64;
@@ -28,7 +28,6 @@ pub enum Trust {
 pub struct Mapping {
     trust: Trust,
     dscp: [Class; DSCPS],
-    priority: PerClass<Class>,
 }
 
 impl Default for Mapping {
@@ -37,7 +36,7 @@ impl Default for Mapping {
         for (class, point) in dscp.iter_mut().zip(0_u8..) {
             *class = Class::of_bits(point >> 3);
         }
-        Self { trust: Trust::default(), dscp, priority: PerClass::from_fn(|class| class) }
+        Self { trust: Trust::default(), dscp }
     }
 }
 
@@ -56,46 +55,29 @@ impl Mapping {
         })
     }
 
-    /// Sets the class of frames whose VLAN tag has this priority.
-    pub fn set_priority(&mut self, priority: Class, class: Class) {
-        self.priority[priority] = class;
-    }
-
     /// Returns the class of frames with this DSCP, of which the low six bits are used.
     #[must_use]
     pub const fn of_dscp(&self, dscp: u8) -> Class {
         self.dscp[(dscp & 63) as usize]
     }
 
-    /// Returns the class of frames whose VLAN tag has this priority.
-    #[must_use]
-    pub fn of_priority(&self, priority: Class) -> Class {
-        self.priority[priority]
-    }
-
     /// Returns the class of a frame.
     #[must_use]
     pub fn class_of(&self, frame: &[u8]) -> Class {
-        let mut from = Reader::new(frame);
-        let Ok((ethernet, kind)) = Ethernet::parse(&mut from) else { return Class::default() };
+        self.class(ServiceFields::of(frame))
+    }
+
+    /// Returns the class of frames with these fields.
+    #[must_use]
+    pub fn class(&self, ServiceFields { traffic_class, tag }: ServiceFields) -> Class {
         // The priority is in the upper three bits of the tag.
-        let priority = ethernet.vlan.map(|tag| Class::of_bits(tag.to_be_bytes()[0] >> 5));
-        let by_tag = priority.map(|priority| self.of_priority(priority));
-        let by_ip = traffic_class(kind, from.rest()).map(|class| self.of_dscp(class >> 2));
+        let by_tag = tag.map(|tag| Class::of_bits(tag.to_be_bytes()[0] >> 5));
+        let by_ip = traffic_class.map(|class| self.of_dscp(class >> 2));
         let found = match self.trust {
             Trust::Dscp => by_ip.or(by_tag),
             Trust::Priority => by_tag.or(by_ip),
         };
         found.unwrap_or_default()
-    }
-}
-
-/// Returns the byte with DSCP and ECN of an IP packet.
-pub(crate) fn traffic_class(kind: EtherType, packet: &[u8]) -> Option<u8> {
-    match (kind, packet) {
-        (EtherType::IPV4, [_, class, ..]) => Some(*class),
-        (EtherType::IPV6, [first, second, ..]) => Some(first << 4 | second >> 4),
-        _ => None,
     }
 }
 
@@ -132,8 +114,6 @@ mod tests {
         assert_eq!(number(&mapping, &both), 3);
         mapping.set_trust(Trust::Priority);
         assert_eq!(number(&mapping, &both), 5);
-        mapping.set_priority(Class::of_bits(5), Class::of_bits(1));
-        assert_eq!(number(&mapping, &both), 1);
         assert_eq!(number(&mapping, &frame(None, 0x0800, &[0x45, 26 << 2])), 3);
         assert!(mapping.set_dscp(26, Class::of_bits(4)) && !mapping.set_dscp(64, Class::ROCE));
         assert_eq!(number(&mapping, &frame(None, 0x0800, &[0x45, 26 << 2])), 4);

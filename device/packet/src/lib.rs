@@ -22,6 +22,7 @@
 //! | [`toeplitz`] | the hash by which frames are spread over receive queues |
 //! | [`time`] | points in time |
 //! | [`rate`] | rates in bits per second, the pacing of frames |
+//! | [`service`] | the fields of frames that say which class of service they have |
 //!
 //! ```
 //! use vrnic_packet::{Reader, Short};
@@ -44,6 +45,7 @@ pub mod pool;
 pub mod rate;
 pub mod reader;
 pub mod segments;
+pub mod service;
 pub mod time;
 pub mod toeplitz;
 pub mod transport;
@@ -54,4 +56,5 @@ pub use mac::MacAddr;
 pub use mtu::Mtu;
 pub use rate::{Pacer, Rate};
 pub use reader::{NoRoom, Reader, Short, Writer};
+pub use service::ServiceFields;
 pub use time::Nanos;

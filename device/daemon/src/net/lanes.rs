@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vrnic_control_api::lanes::LanesConfig;
 use vrnic_control_api::port_view::LaneView;
-use vrnic_lanes::{Class, Conflict, Lanes, Mapping, Next, PauseFrame, PerClass, ecn};
+use vrnic_lanes::{Class, Conflict, Lanes, Mapping, Mark, Next, PauseFrame, PerClass, ecn};
 use vrnic_packet::{MacAddr, Nanos};
 
 use super::account::Account;
@@ -60,7 +60,7 @@ impl vrnic_lanes::Frame for Entry {
         memory(&self.frame)
     }
 
-    fn mark(&mut self) -> bool {
+    fn mark(&mut self) -> Mark {
         self.frame.mark()
     }
 }
@@ -76,8 +76,8 @@ fn length(frame: &Frame) -> u32 {
 
 impl Frame {
     /// Marks the frame, "congestion experienced", if its sender reacts to marks. Clones stay as
-    /// they are. Returns whether the frame was marked.
-    fn mark(&mut self) -> bool {
+    /// they are.
+    fn mark(&mut self) -> Mark {
         ecn::mark(self.bytes_mut())
     }
 }
@@ -148,10 +148,21 @@ impl PortLanes {
         self.0.lanes.lock().pop(now)
     }
 
-    /// Returns whether the station behind the port has to be told that it is paused, or goes on.
+    /// Returns the time at which the station behind the port has to be told that it is paused, or
+    /// goes on.
     #[must_use]
-    pub fn pause_is_due(&self) -> bool {
-        self.0.lanes.lock().pause_is_due()
+    pub fn pause_at(&self) -> Option<Nanos> {
+        self.0.lanes.lock().pause_at()
+    }
+
+    /// Records that a PFC frame was not sent.
+    pub fn not_sent(&self, now: Nanos, pause: &PauseFrame) {
+        self.0.lanes.lock().not_sent(now, pause);
+    }
+
+    /// Ends the pauses that the station behind the port has asked for, because its link is down.
+    pub fn link_down(&self, now: Nanos) {
+        self.0.lanes.lock().link_down(now);
     }
 
     /// Removes all frames.
@@ -189,7 +200,7 @@ impl PortLanes {
                 bytes: of.bytes,
                 depth: lanes.depth(class),
                 deepest: of.deepest,
-                drops: of.drops + of.storm_drops + of.headroom_drops,
+                drops: of.drops + of.early_drops + of.storm_drops + of.headroom_drops,
                 marks: of.marks,
                 paused_us: u64::try_from(of.paused.as_micros()).unwrap_or(u64::MAX),
                 pfc_sent: of.pfc_sent,
@@ -243,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_port_is_paused_by_what_it_has_sent_to_another_one() {
-        let (origin, to) = (lanes("port=a,pfc=3:3k-2k"), lanes("port=b,pfc=none"));
+        let (origin, to) = (lanes("port=a,pfc=3:3k-2k"), lanes("port=b,pfc=none,ecn=none"));
         let sent = || to.push(frame(26 << 2, 1000), None, Some(&origin));
         assert!((0..4).all(|_| sent()));
         let paused = |next: Next<Entry>| match next {

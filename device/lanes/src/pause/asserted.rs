@@ -29,18 +29,24 @@ pub(crate) struct Asserted {
     /// The time at which the station is told again, if it is paused.
     repeat_at: Option<Nanos>,
     period: Duration,
+    /// The time after which a station that may not have got a frame is told again.
+    retry: Duration,
+    /// The time at which the station was told last.
+    told_at: Nanos,
     any_due: bool,
 }
 
 impl Asserted {
     pub(crate) fn new(thresholds: PerClass<Option<Thresholds>>, link: Rate) -> Self {
         Self {
-            thresholds,
             held: PerClass::default(),
             repeat_at: None,
             // The pause of the frame before is not over yet.
             period: duration(TIME / 2, link),
+            retry: link.time(least_headroom(&thresholds).into()),
+            told_at: Nanos::default(),
             any_due: false,
+            thresholds,
         }
     }
 
@@ -59,6 +65,10 @@ impl Asserted {
         };
         let after = held.bytes.saturating_add(bytes.into());
         if after > u64::from(xoff) + u64::from(headroom) {
+            // The station does not know that it is paused.
+            if held.paused {
+                self.repeat_by(self.told_at.plus(self.retry));
+            }
             return false;
         }
         held.bytes = after;
@@ -96,19 +106,31 @@ impl Asserted {
             any |= self.held[class].paused;
         }
         self.any_due = false;
+        self.told_at = now;
         self.repeat_at = any.then(|| now.plus(self.period));
         Some(times)
     }
 
-    /// Returns whether the station has to be told of a change.
-    pub(crate) const fn has_change(&self) -> bool {
-        self.any_due
+    /// Records that the station was not told of a class in the frame of [`Self::take_due`].
+    pub(crate) fn not_told(&mut self, now: Nanos, class: Class) {
+        self.held[class].due = true;
+        self.repeat_by(now.plus(self.retry));
+    }
+
+    /// Lets the station be told again at a time at the latest.
+    fn repeat_by(&mut self, at: Nanos) {
+        self.repeat_at = Some(self.repeat_at.map_or(at, |present| present.min(at)));
     }
 
     /// Returns the time at which a PFC frame is due.
     pub(crate) fn due_at(&self, now: Nanos) -> Option<Nanos> {
         if self.any_due { Some(now) } else { self.repeat_at }
     }
+}
+
+/// Returns the smallest headroom of all classes.
+fn least_headroom(thresholds: &PerClass<Option<Thresholds>>) -> u32 {
+    thresholds.iter().filter_map(|(_, it)| Some((*it)?.headroom)).min().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -145,6 +167,28 @@ mod tests {
         asserted.left(CLASS, 1000);
         assert_eq!(told(&mut asserted, again.0), Some(Some(0)));
         assert_eq!(asserted.due_at(again), None);
+    }
+
+    #[test]
+    fn a_station_that_does_not_obey_or_was_not_told_is_told_again_soon() {
+        let mut asserted = asserted();
+        assert!((0..5).all(|_| asserted.arrived(CLASS, 1000)));
+        assert_eq!(told(&mut asserted, 100), Some(Some(0xffff)));
+        // A headroom takes 1.6 µs.
+        for _ in 0..9 {
+            assert!(!asserted.arrived(CLASS, 1000), "there is no room");
+            assert_eq!(asserted.due_at(Nanos(0)), Some(Nanos(1700)));
+        }
+        assert_eq!(told(&mut asserted, 1699), None);
+        assert_eq!(told(&mut asserted, 1700), Some(Some(0xffff)));
+        asserted.not_told(Nanos(1700), CLASS);
+        assert_eq!(told(&mut asserted, 3299), None);
+        assert_eq!(told(&mut asserted, 3300), Some(Some(0xffff)));
+        (0..5).for_each(|_| asserted.left(CLASS, 1000));
+        assert_eq!(told(&mut asserted, 3400), Some(Some(0)));
+        asserted.not_told(Nanos(3400), CLASS);
+        assert_eq!(told(&mut asserted, 5000), Some(Some(0)));
+        assert_eq!(asserted.due_at(Nanos(5000)), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) struct Obeyed {
     /// The time of all pauses when a frame of the class left, or when it was first seen to have
     /// frames, if it has some.
     mark: Option<Duration>,
-    /// The time of the last PFC frame that paused the class, if the class is stuck.
+    /// The time at which the last pause is over, if the class is stuck.
     stuck: Option<Nanos>,
 }
 
@@ -37,10 +37,9 @@ impl Obeyed {
     /// Obeys a PFC frame: pauses the class for a time, or lets it go on if the time is zero.
     pub(crate) fn obey(&mut self, now: Nanos, time: Duration) {
         self.settle(now);
-        if let Some(last) = &mut self.stuck {
-            if !time.is_zero() {
-                *last = now;
-            }
+        if let Some(over) = &mut self.stuck {
+            let until = now.plus(time);
+            *over = if time.is_zero() { (*over).min(now) } else { (*over).max(until) };
             return;
         }
         let since = self.pause.map_or(now, |pause| pause.since);
@@ -50,6 +49,13 @@ impl Obeyed {
         } else {
             self.end(now);
         }
+    }
+
+    /// Ends all pauses, because the link of the station that asked for them is down.
+    pub(crate) fn forget(&mut self, now: Nanos) {
+        self.settle(now);
+        self.end(now);
+        (self.mark, self.stuck) = (None, None);
     }
 
     /// Returns the time at which the class may send, or `None` if it may send now.
@@ -76,12 +82,12 @@ impl Obeyed {
 
     /// Looks for pauses that last too long. `waits` is true if the class has frames.
     pub(crate) fn watch(&mut self, now: Nanos, dog: &Watchdog, waits: bool) -> Option<Finding> {
-        if let Some(last) = self.stuck {
-            let over = now.since(last) >= dog.recovery;
-            if over {
+        if let Some(over) = self.stuck {
+            let works = over.plus(dog.recovery) <= now;
+            if works {
                 self.stuck = None;
             }
-            return over.then_some(Finding::Recovered);
+            return works.then_some(Finding::Recovered);
         }
         self.settle(now);
         if !waits {
@@ -94,14 +100,14 @@ impl Obeyed {
             return None;
         }
         self.mark = None;
+        self.stuck = Some(self.pause.map_or(now, |pause| pause.until));
         self.end(now);
-        self.stuck = Some(now);
         Some(Finding::Stuck)
     }
 
     /// Returns the time at which [`Self::watch`] must be called again.
     pub(crate) fn watch_at(&self, dog: &Watchdog) -> Option<Nanos> {
-        let stuck = self.stuck.map(|last| last.plus(dog.recovery));
+        let stuck = self.stuck.map(|over| over.plus(dog.recovery));
         let at = self
             .mark
             .zip(self.pause)
@@ -163,12 +169,34 @@ mod tests {
         obeyed.obey(at(10), millis(3));
         assert_eq!(obeyed.watch(at(10), &DOG, true), Some(Finding::Stuck));
         assert!(obeyed.is_stuck() && obeyed.waits_until(at(10)).is_none());
-        obeyed.obey(at(15), millis(3));
+        obeyed.obey(at(15), millis(30));
         assert_eq!(obeyed.waits_until(at(15)), None);
+        assert_eq!(obeyed.watch(at(64), &DOG, true), None, "the pause ends at 45");
+        assert_eq!(obeyed.watch_at(&DOG), Some(at(65)));
+        assert_eq!(obeyed.watch(at(65), &DOG, true), Some(Finding::Recovered));
+        obeyed.obey(at(66), millis(3));
+        assert_eq!(obeyed.waits_until(at(66)), Some(at(69)));
+    }
+
+    #[test]
+    fn a_station_that_lets_the_class_go_on_or_has_no_link_ends_its_pauses() {
+        let stuck = || {
+            let mut obeyed = Obeyed::default();
+            obeyed.obey(at(0), millis(100));
+            assert_eq!(obeyed.watch(at(0), &DOG, true), None);
+            assert_eq!(obeyed.watch(at(10), &DOG, true), Some(Finding::Stuck));
+            obeyed
+        };
+        let mut obeyed = stuck();
+        obeyed.obey(at(15), Duration::ZERO);
         assert_eq!(obeyed.watch(at(34), &DOG, true), None);
         assert_eq!(obeyed.watch(at(35), &DOG, true), Some(Finding::Recovered));
-        obeyed.obey(at(36), millis(3));
-        assert_eq!(obeyed.waits_until(at(36)), Some(at(39)));
+        let mut obeyed = stuck();
+        obeyed.forget(at(11));
+        assert!(!obeyed.is_stuck());
+        obeyed.obey(at(12), millis(5));
+        obeyed.forget(at(14));
+        assert_eq!((obeyed.waits_until(at(14)), obeyed.total(at(20))), (None, millis(12)));
     }
 
     #[test]

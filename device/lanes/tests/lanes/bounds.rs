@@ -1,9 +1,9 @@
 //! Memory, marks, drops.
 
 use proptest::prelude::*;
-use vrnic_lanes::{Class, Config, Mapping, Next, PauseFrame, Red, ecn};
+use vrnic_lanes::{Class, Config, Frame, Lanes, Mapping, Mark, Next, PauseFrame, Red, ecn};
 
-use crate::{at, class, lanes, plain, strict};
+use crate::{SOURCE, at, class, lanes, plain, strict};
 
 #[test]
 fn a_full_queue_drops_and_leaves_the_others_their_room() {
@@ -64,6 +64,33 @@ fn frames_are_marked_when_their_queue_is_long() {
     assert!(marked[21..].iter().all(|mark| *mark), "{marked:?}");
     let count = marked.iter().filter(|mark| **mark).count() as u64;
     assert_eq!(lanes.counters(at(0), class(3)).marks, count);
+}
+
+/// A frame whose sender does not react to marks.
+struct Deaf;
+
+impl Frame for Deaf {
+    fn bytes(&self) -> u32 {
+        1000
+    }
+
+    fn mark(&mut self) -> Mark {
+        Mark::Refused
+    }
+}
+
+#[test]
+fn frames_that_refuse_marks_are_dropped_if_their_class_drops() {
+    let mut config = Config::default();
+    let red = Some(Red { min: 10_000, max: 20_000, probability: 1 });
+    for of in [class(1), Class::ROCE] {
+        config.classes[of].ecn = red;
+    }
+    let mut lanes = Lanes::new(config, SOURCE).expect("a configuration");
+    let mut passed = |of| (0..40).filter(|_| lanes.push(of, Deaf).is_ok()).count();
+    assert_eq!((passed(class(1)), passed(Class::ROCE)), (21, 40));
+    let counters = [class(1), Class::ROCE].map(|of| lanes.counters(at(0), of));
+    assert_eq!(counters.map(|of| (of.early_drops, of.marks)), [(19, 0), (0, 0)]);
 }
 
 /// What a test does with the lanes of a port.
@@ -139,11 +166,11 @@ proptest! {
         let _class = Mapping::default().class_of(frame);
         let _pause = PauseFrame::parse(frame);
         let mut marked = frame.to_vec();
-        let marks = ecn::mark(&mut marked);
+        let mark = ecn::mark(&mut marked);
         let changed = frame.iter().zip(&marked).filter(|(before, after)| before != after).count();
         // The bits, and the checksum of IPv4.
-        let few = if marks { 1..=3 } else { 0..=0 };
+        let few = if mark == Mark::Set { 1..=3 } else { 0..=0 };
         prop_assert!(few.contains(&changed), "{changed} bytes");
-        prop_assert!(!ecn::mark(&mut marked), "once");
+        prop_assert!(ecn::mark(&mut marked) != Mark::Set, "once");
     }
 }

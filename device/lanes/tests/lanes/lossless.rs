@@ -169,10 +169,12 @@ fn a_pause_that_never_ends_costs_only_its_class() {
     assert_eq!((dropped, other), (6, 10));
     assert_eq!(lanes.take_event(), Some(Event::Stuck(Class::ROCE)));
     assert_eq!(lanes.counters(at(0), Class::ROCE).storm_drops, 10, "later ones are refused");
-    assert_eq!(lanes.pop(at(14_000_000)), Next::Nothing);
+    // The last pause begins at 9 ms and has 3.4 ms.
+    assert_eq!(lanes.pop(at(17_000_000)), Next::Wait(at(17_355_392)));
+    assert_eq!(lanes.pop(at(17_355_392)), Next::Nothing);
     assert_eq!(lanes.take_event(), Some(Event::Recovered(Class::ROCE)));
     assert_eq!(lanes.push(Class::ROCE, plain(100, 0)), Ok(()));
-    assert!(matches!(lanes.pop(at(14_000_000)), Next::Frame(Class::ROCE, _)));
+    assert!(matches!(lanes.pop(at(17_355_392)), Next::Frame(Class::ROCE, _)));
 }
 
 /// Returns a frame that pauses class 3 as long as possible, or lets it go on.

@@ -10,7 +10,7 @@ mod bounds;
 mod lossless;
 mod turns;
 
-use vrnic_lanes::{Class, ClassConfig, Config, Frame, Lanes, PerClass, Service};
+use vrnic_lanes::{Class, ClassConfig, Config, Frame, Lanes, Mark, PerClass, Service};
 use vrnic_packet::{MacAddr, Nanos};
 
 /// The address of all ports.
@@ -29,8 +29,8 @@ impl Frame for Plain {
         self.bytes
     }
 
-    fn mark(&mut self) -> bool {
-        !std::mem::replace(&mut self.marked, true)
+    fn mark(&mut self) -> Mark {
+        if std::mem::replace(&mut self.marked, true) { Mark::Kept } else { Mark::Set }
     }
 }
 

@@ -4,6 +4,7 @@ use vrnic_packet::Mtu;
 
 use super::Port;
 use crate::net::status::Reason;
+use crate::worker::pool::now;
 
 impl Port {
     /// Returns whether frames can pass, or none if the functions do not follow this port.
@@ -46,6 +47,9 @@ impl Port {
             return;
         }
         self.status.set_up(up);
+        if !up && let Some(lanes) = self.lanes() {
+            lanes.link_down(now());
+        }
         self.log().line(|port| match (up, line.peer()) {
             (true, Some(client)) => tracing::info!(port, %client, "link up"),
             (true, None) => tracing::info!(port, "link up"),

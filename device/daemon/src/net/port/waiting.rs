@@ -50,7 +50,7 @@ impl Port {
     #[must_use]
     pub fn due_at(&self) -> Option<Nanos> {
         let Waiting { lanes, due_at } = self.waiting.as_ref()?;
-        if lanes.pause_is_due() { Some(Nanos::default()) } else { *due_at }
+        lanes.pause_at().into_iter().chain(*due_at).min()
     }
 
     /// Queues a frame in the lanes. Returns whether they have grown.
@@ -122,8 +122,11 @@ impl Port {
             if let Some(units) = pause.times[Class::ROCE] {
                 self.status.pause(now.plus(lanes.duration(units)));
             }
-        } else if let Ok(frame) = Frame::copy(&pause.bytes()) {
-            self.put(frame, None);
+        } else if self.up
+            && let Ok(frame) = Frame::copy(&pause.bytes())
+            && !self.put(frame, None)
+        {
+            lanes.not_sent(now, pause);
         }
     }
 
