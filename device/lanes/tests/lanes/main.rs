@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | `turns` | strict classes, shares, rates |
 //! | `bounds` | memory, marks, drops |
+//! | `deadlock` | two switches that pause each other |
 //! | `lossless` | pauses, and what is never lost |
 
 mod bounds;
+mod deadlock;
 mod lossless;
 mod turns;
 
