@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use vrnic_abi::Qpn;
 use vrnic_abi::sq::MAX_FRAME;
 pub use vrnic_packet::frame::{Frame, Joint, SEGMENT_MIN};
-use vrnic_packet::{Headers, MacAddr, VlanMac};
+use vrnic_packet::{Ethernet, Headers, MacAddr, ServiceFields, VlanMac};
 
 /// Maximum number of frames that wait for a worker. Further frames are lost.
 const INBOX: usize = 4096;
@@ -60,9 +60,15 @@ pub trait Uplink: fmt::Debug + Send + Sync {
     /// Takes frames that the adapter with the MAC `source` sends, in order.
     fn send(&self, source: MacAddr, frames: &mut Vec<Frame>);
 
-    /// Returns approximately how many frames the adapter with the MAC `source` can send before some
-    /// are dropped.
-    fn room(&self, source: MacAddr) -> usize;
+    /// Returns approximately how many frames of this class of service the adapter with the MAC
+    /// `source` can send before some are dropped.
+    fn room(&self, source: MacAddr, service: ServiceFields) -> usize;
+
+    /// Returns whether the adapter with the MAC `source` is asked to send no frames of this class
+    /// of service at present.
+    fn pauses(&self, _source: MacAddr, _service: ServiceFields) -> bool {
+        false
+    }
 
     /// Returns whether a MAC in a VLAN belongs to another station than the adapter with the MAC
     /// `own`, or may not be used by that adapter.
@@ -74,6 +80,24 @@ pub trait Uplink: fmt::Debug + Send + Sync {
     /// costs more than frames that were never joined.
     fn joins(&self) -> bool {
         false
+    }
+}
+
+/// Where frames go, and what their class of service follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heading {
+    /// The station that receives them.
+    pub to: VlanMac,
+    /// The fields that their class follows.
+    pub service: ServiceFields,
+}
+
+impl Heading {
+    /// Returns that of frames with these headers.
+    #[must_use]
+    pub fn of(ethernet: &Ethernet, traffic_class: u8) -> Self {
+        let service = ServiceFields { traffic_class: Some(traffic_class), tag: ethernet.vlan };
+        Self { to: ethernet.receiver(), service }
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use vrnic_abi::cq::Cqe;
 use vrnic_abi::qp::Attr;
 use vrnic_adapter::ethernet::{Frame, Uplink};
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, ServiceFields};
 use vrnic_simlink::{Faults, Link};
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
@@ -29,6 +29,20 @@ pub(crate) struct Plug {
     pub(crate) waiting: Arc<Mutex<Vec<Frame>>>,
     /// True if the link takes no further frames.
     full: Arc<AtomicBool>,
+    /// The DSCP whose frames are paused, if one is.
+    paused: Arc<Mutex<Option<u8>>>,
+}
+
+impl Plug {
+    /// Pauses frames with this DSCP, and no others.
+    pub(crate) fn pause(&self, dscp: Option<u8>) {
+        *self.paused.lock() = dscp;
+    }
+
+    fn holds_back(&self, service: ServiceFields) -> bool {
+        let dscp = service.traffic_class.map(|class| class >> 2);
+        dscp.is_some() && *self.paused.lock() == dscp
+    }
 }
 
 impl Uplink for Plug {
@@ -36,19 +50,26 @@ impl Uplink for Plug {
         self.waiting.lock().append(frames);
     }
 
-    fn room(&self, _source: MacAddr) -> usize {
-        if self.full.load(Ordering::Acquire) { 0 } else { usize::MAX }
+    fn room(&self, _source: MacAddr, service: ServiceFields) -> usize {
+        let is_full = self.full.load(Ordering::Acquire) || self.holds_back(service);
+        if is_full { 0 } else { usize::MAX }
+    }
+
+    fn pauses(&self, _source: MacAddr, service: ServiceFields) -> bool {
+        self.holds_back(service)
     }
 }
 
 /// Two guests, each with an adapter in a daemon of its own.
 pub(crate) struct Cable {
     pub(crate) world: World,
+    /// The daemon of B.
+    pub(crate) other: World,
     pub(crate) ga: Guest,
     pub(crate) gb: Guest,
     /// The polls of both.
     pub(crate) polls: Polls,
-    plugs: [Plug; 2],
+    pub(crate) plugs: [Plug; 2],
     /// Frames from A, and frames from B.
     pub(crate) links: [RefCell<Link>; 2],
 }
@@ -68,7 +89,7 @@ impl Cable {
         other.fabric.attach(Arc::new(plugs[1].clone()));
         let (ga, gb) = (world.guest(1), other.guest(2));
         let polls = Polls::new(&world.clock);
-        Self { world, ga, gb, polls, plugs, links: [link(seed), link(seed ^ 0x5555)] }
+        Self { world, other, ga, gb, polls, plugs, links: [link(seed), link(seed ^ 0x5555)] }
     }
 
     /// Returns two connected endpoints.

@@ -35,7 +35,7 @@ use vrnic_abi::uar::SLOTS;
 use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::CONNECTION_MEMORY;
 use vrnic_packet::pool::{Buffer, LEN_MAX};
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::{MacAddr, Nanos, ServiceFields};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::idle_qps::IdleQps;
 use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
@@ -278,7 +278,7 @@ impl Uplink for Joins {
         frames.clear();
     }
 
-    fn room(&self, _source: MacAddr) -> usize {
+    fn room(&self, _source: MacAddr, _service: ServiceFields) -> usize {
         usize::MAX
     }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use vrnic_control_api::lanes::LanesConfig;
 use vrnic_control_api::port_view::LaneView;
 use vrnic_lanes::{Class, Conflict, Lanes, Mapping, Mark, Next, PauseFrame, PerClass, ecn};
-use vrnic_packet::{MacAddr, Nanos};
+use vrnic_packet::{MacAddr, Nanos, ServiceFields};
 
 use super::account::Account;
 use super::frame::Frame;
@@ -91,6 +91,12 @@ impl PortLanes {
         let lanes = Lanes::new((*settings.config).clone(), mac.unwrap_or(SOURCE))?;
         let lanes = Mutex::new(lanes);
         Ok(Self(Arc::new(Shared { mapping: (*settings.mapping).clone(), lanes })))
+    }
+
+    /// Returns the class of frames with these fields.
+    #[must_use]
+    pub fn class(&self, fields: ServiceFields) -> Class {
+        self.0.mapping.class(fields)
     }
 
     /// Queues a frame. `origin` are the lanes of the port that it came by. Returns false if the

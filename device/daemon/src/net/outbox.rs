@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
 use vrnic_control_api::source::SourceCheck;
-use vrnic_packet::{MacAddr, VlanMac};
+use vrnic_packet::{MacAddr, ServiceFields, VlanMac};
 use vrnic_roce::wire::build::FRAME_MAX;
 
 use super::account::Account;
@@ -236,14 +236,18 @@ impl Uplink for Outbox {
         }
     }
 
-    fn room(&self, source: MacAddr) -> usize {
+    fn room(&self, source: MacAddr, service: ServiceFields) -> usize {
         let lanes = self.lanes.read();
         let Some(lane) = lanes.get(&source) else { return usize::MAX };
-        if lane.sender.status.is_paused() {
+        if lane.sender.status.pauses(service) {
             return 0;
         }
         let waiting = lane.waiting.lock().count;
         lane.account.room(FRAME_MAX + OVERHEAD, now()).saturating_sub(waiting)
+    }
+
+    fn pauses(&self, source: MacAddr, service: ServiceFields) -> bool {
+        self.lanes.read().get(&source).is_some_and(|lane| lane.sender.status.pauses(service))
     }
 
     fn is_foreign(&self, own: MacAddr, at: VlanMac) -> bool {
@@ -285,6 +289,10 @@ mod tests {
         (0..count).map(|_| ethernet::Frame::new(vec![0; len])).collect()
     }
 
+    fn room(outbox: &Outbox, source: MacAddr) -> usize {
+        outbox.room(source, ServiceFields::default())
+    }
+
     /// Takes all frames in turns of this many frames, and returns the port of each.
     fn take(outbox: &Outbox, limit: usize) -> Vec<PortId> {
         let mut ports = Vec::new();
@@ -324,10 +332,10 @@ mod tests {
             charge = Some(account.charge(LIMIT));
             true
         }));
-        assert_eq!(outbox.room(MAC), 0);
-        assert!(outbox.room(OTHER) > 100);
+        assert_eq!(room(&outbox, MAC), 0);
+        assert!(room(&outbox, OTHER) > 100);
         drop((charge, bell));
-        assert!(outbox.room(MAC) > 100);
+        assert!(room(&outbox, MAC) > 100);
     }
 
     #[test]

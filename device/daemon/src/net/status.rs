@@ -1,10 +1,11 @@
 //! The state and the counters of a port, which the switch's thread writes and others read.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use vrnic_control_api::port_view::{Kind, PortView};
-use vrnic_packet::Nanos;
+use vrnic_lanes::{Class, ClassSet, PerClass};
+use vrnic_packet::{Nanos, ServiceFields};
 
 use super::lanes::PortLanes;
 use crate::worker::pool::now;
@@ -87,8 +88,10 @@ pub struct PortStatus {
     dropped: [AtomicU64; REASONS.len()],
     /// The lanes of the port, if an operator has set some.
     lanes: RwLock<Option<PortLanes>>,
-    /// The time up to which the adapter behind the port must not send.
-    paused_until: AtomicU64,
+    /// The classes of which the adapter behind the port may have to send nothing: a [`ClassSet`].
+    paused: AtomicU8,
+    /// The time up to which the adapter must not send frames of a class, if it is one of these.
+    paused_until: PerClass<AtomicU64>,
 }
 
 impl PortStatus {
@@ -104,7 +107,8 @@ impl PortStatus {
             sent: Traffic::default(),
             dropped: Default::default(),
             lanes: RwLock::default(),
-            paused_until: AtomicU64::new(0),
+            paused: AtomicU8::new(0),
+            paused_until: PerClass::default(),
         }
     }
 
@@ -137,16 +141,35 @@ impl PortStatus {
         *self.lanes.write() = lanes;
     }
 
-    /// Pauses the adapter behind the port up to a time.
-    pub fn pause(&self, until: Nanos) {
-        self.paused_until.store(until.0, Ordering::Relaxed);
+    /// Pauses a class of the adapter behind the port up to a time, or lets it go on.
+    pub fn pause(&self, class: Class, until: Option<Nanos>) {
+        let bit = 1 << class.number();
+        match until {
+            Some(until) => {
+                self.paused_until[class].store(until.0, Ordering::Relaxed);
+                self.paused.fetch_or(bit, Ordering::Release);
+            }
+            None => drop(self.paused.fetch_and(!bit, Ordering::Relaxed)),
+        }
     }
 
-    /// Returns whether the adapter behind the port must not send now.
+    /// Lets the adapter behind the port go on with all classes.
+    pub fn end_pauses(&self) {
+        self.paused.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether the adapter behind the port must not send frames with these fields now.
     #[must_use]
-    pub fn is_paused(&self) -> bool {
-        let until = self.paused_until.load(Ordering::Relaxed);
-        until != 0 && now().0 < until
+    pub fn pauses(&self, fields: ServiceFields) -> bool {
+        let paused = ClassSet(self.paused.load(Ordering::Acquire));
+        if paused == ClassSet::default() {
+            return false;
+        }
+        let class = self.lanes.read().as_ref().map(|lanes| lanes.class(fields));
+        class.is_some_and(|class| {
+            let until = self.paused_until[class].load(Ordering::Relaxed);
+            paused.contains(class) && now().0 < until
+        })
     }
 
     /// Counts `frames` that were dropped.

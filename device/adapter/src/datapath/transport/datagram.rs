@@ -31,6 +31,7 @@ use crate::datapath::transport::packets::datagrams::{self, Leaving};
 use crate::datapath::transport::peers::{Fabric, Network};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
+use crate::ethernet::Heading;
 use crate::host::Host;
 use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
@@ -202,8 +203,8 @@ impl<H: Host> DatagramTurn<'_, '_, H> {
                 delivery.to_one(peer)
             }
             Target::Packets(path) => {
-                let station = path.ethernet.receiver();
-                let room = network.fabric.room(here.core.mac(), station);
+                let heading = Heading::of(&path.ethernet, path.network.traffic_class);
+                let room = network.fabric.room(here.core.mac(), heading);
                 if room > 0 { leave(path) } else { Sent::Later }
             }
             Target::Group(found, outside) => {

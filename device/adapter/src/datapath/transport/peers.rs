@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use crate::datapath::transport::arrival::Arrival;
 use crate::datapath::transport::{ingress, rules};
 use crate::domain::{Domain, Domains};
-use crate::ethernet::{Frame, Uplink};
+use crate::ethernet::{Frame, Heading, Uplink};
 use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::core::Core;
@@ -21,7 +21,7 @@ use crate::stats::Counter;
 use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
 use vrnic_faults::{Rules, Site};
-use vrnic_packet::{MacAddr, VlanMac};
+use vrnic_packet::{MacAddr, ServiceFields, VlanMac};
 
 /// The network of a daemon for its adapters: the other adapters, and the uplink to stations
 /// outside.
@@ -196,21 +196,40 @@ impl<H: Host> Fabric<H> {
         self.station(at).is_some_and(|station| station.core().is_enabled())
     }
 
-    /// Returns approximately how many frames the adapter with the MAC `source` can send to the
-    /// station `to` before some are dropped.
-    pub(crate) fn room(&self, source: MacAddr, to: VlanMac) -> usize {
+    /// Returns approximately how many frames the adapter with the MAC `source` can send with this
+    /// direction before some are dropped.
+    pub(crate) fn room(&self, source: MacAddr, Heading { to, service }: Heading) -> usize {
         match (self.station(to), self.addresses.uplink()) {
-            (_, Some(uplink)) if self.by_switch.load(Ordering::Relaxed) => uplink.room(source),
+            (_, Some(uplink)) if self.by_switch() => uplink.room(source, service),
             (Some(station), _) => station.core().frame_room(),
-            (None, Some(uplink)) => uplink.room(source),
+            (None, Some(uplink)) => uplink.room(source, service),
             (None, None) => usize::MAX,
         }
     }
 
+    /// Returns whether the network asks the adapter with the MAC `source` to send no frames of this
+    /// class of service at present, which is so only if its port has classes.
+    pub(crate) fn pauses(&self, source: MacAddr, service: ServiceFields) -> bool {
+        self.by_switch()
+            && self.addresses.uplink().is_some_and(|uplink| uplink.pauses(source, service))
+    }
+
+    /// Returns where a frame goes. The fields of its class are not looked at if no port has classes.
+    pub(crate) fn heading(&self, frame: &Frame) -> Heading {
+        let fields = self.by_switch().then(|| ServiceFields::of(frame.bytes()));
+        Heading { to: frame.receiver(), service: fields.unwrap_or_default() }
+    }
+
+    fn by_switch(&self) -> bool {
+        self.by_switch.load(Ordering::Relaxed)
+    }
+
     /// Returns approximately how many frames of the adapter with the MAC `source` have room both at
-    /// the station `to`, if it is in this daemon, and on the way outside.
-    pub(crate) fn room_by_all_ways(&self, source: MacAddr, to: VlanMac) -> usize {
-        let uplink = self.addresses.uplink().map_or(usize::MAX, |uplink| uplink.room(source));
+    /// the station that they go to, if it is in this daemon, and on the way outside.
+    pub(crate) fn room_by_all_ways(&self, source: MacAddr, heading: Heading) -> usize {
+        let Heading { to, service } = heading;
+        let uplink = self.addresses.uplink();
+        let uplink = uplink.map_or(usize::MAX, |uplink| uplink.room(source, service));
         let station = self.station(to).map_or(usize::MAX, |it| it.core().frame_room());
         uplink.min(station)
     }
@@ -229,7 +248,7 @@ impl<H: Host> Fabric<H> {
     /// any thread.
     pub fn deliver(&self, source: MacAddr, frames: &mut Vec<Frame>) -> u64 {
         let arrival = Arrival::direct(self.has_uplink(), self.watch.of_all());
-        let by_switch = self.by_switch.load(Ordering::Relaxed);
+        let by_switch = self.by_switch();
         // Frames of a turn mostly have the same destination.
         let mut last = None;
         frames.retain_mut(|frame| {

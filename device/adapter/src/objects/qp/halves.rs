@@ -8,7 +8,7 @@ use vrnic_abi::Key;
 use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
-use vrnic_packet::{MacAddr, Nanos, VlanMac};
+use vrnic_packet::{MacAddr, Nanos};
 use vrnic_roce::Psn;
 
 use super::ahead::ReceivesAhead;
@@ -19,6 +19,7 @@ use super::posted_reads::PostedReads;
 use super::remote::Receiver;
 use super::route::Route;
 use super::tcp::rdma::RdmaReceiver;
+use crate::ethernet::Heading;
 use crate::host::Host;
 use crate::objects::pace::{RateLimit, Reserved};
 use crate::objects::srq::Srq;
@@ -75,8 +76,8 @@ pub struct Requester<H: Host> {
     pub progress: Option<Progress>,
     /// The READs that were posted together.
     pub posted_reads: PostedReads,
-    /// The station at which the raw packet in progress has found no room.
-    pub no_room_to: Option<VlanMac>,
+    /// Where the raw packet in progress has found no room.
+    pub no_room_to: Option<Heading>,
     /// The half's number among all halves. A reset assigns a new one.
     life: u32,
 }

@@ -24,7 +24,7 @@ use super::reading::Reading;
 use super::takeover::Takeover;
 use super::waiting_frame::WaitingFrame;
 use super::window::Window;
-use crate::ethernet::{Frame, Parsed};
+use crate::ethernet::{Frame, Heading, Parsed};
 
 /// Time for which a QP without work keeps the memory for its work requests.
 const LINGER: Duration = Duration::from_millis(10);
@@ -39,6 +39,14 @@ pub struct Way {
     pub path: wire::Path,
     /// The rules by which packets are accepted.
     pub admission: Admission,
+}
+
+impl Way {
+    /// Returns where the packets go.
+    #[must_use]
+    pub fn heading(&self) -> Heading {
+        Heading::of(&self.path.ethernet, self.path.network.traffic_class)
+    }
 }
 
 /// The sending half.

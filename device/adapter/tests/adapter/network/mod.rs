@@ -13,9 +13,11 @@
 //! | `iscsi` | iSCSI PDUs in TCP connections |
 //! | `key_options` | requests about keys and their options on each path between two QPs |
 //! | `raw` | QPs of raw packets: sends, receives, flow rules |
+//! | `classes` | classes of service that the network pauses |
 //! | `pace` | the ceilings of a function |
 
 pub(crate) mod addresses;
+pub(crate) mod classes;
 pub(crate) mod connections;
 pub(crate) mod iscsi;
 pub(crate) mod key_options;

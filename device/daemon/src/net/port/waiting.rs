@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vrnic_lanes::{Class, Event, Next, PauseFrame};
+use vrnic_lanes::{Event, Next, PauseFrame};
 use vrnic_packet::Nanos;
 
 use super::Port;
@@ -35,7 +35,7 @@ impl Port {
                 self.pass_on(entry.frame, entry.account.as_ref());
             });
         }
-        self.status.pause(Nanos::default());
+        self.status.end_pauses();
         self.status.set_lanes(lanes.clone());
         self.waiting = lanes.map(|lanes| Waiting { lanes, due_at: None });
     }
@@ -119,8 +119,9 @@ impl Port {
     /// Pauses the station behind the port: an adapter by itself, and other stations by a frame.
     fn pause(&mut self, now: Nanos, lanes: &PortLanes, pause: &PauseFrame) {
         if self.setup.sink.is_some() {
-            if let Some(units) = pause.times[Class::ROCE] {
-                self.status.pause(now.plus(lanes.duration(units)));
+            for (class, units) in pause.classes() {
+                let until = (units > 0).then(|| now.plus(lanes.duration(units)));
+                self.status.pause(class, until);
             }
         } else if self.up
             && let Ok(frame) = Frame::copy(&pause.bytes())

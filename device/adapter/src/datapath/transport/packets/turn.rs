@@ -113,7 +113,7 @@ pub(crate) fn run<H: Host>(
 
 /// Returns approximately how many frames can be sent to a destination before some are dropped.
 fn room<H: Host>(network: Network<'_, H>, way: &Way) -> usize {
-    network.fabric.room(network.core().mac(), way.path.ethernet.receiver())
+    network.fabric.room(network.core().mac(), way.heading())
 }
 
 impl<H: Host> Sending<'_, '_, H> {
@@ -378,8 +378,14 @@ fn answers<H: Host>(
         return Leaves::None;
     }
     let there = PeerContext::patient(network.core(), qp, responder.asker(), slice);
-    // Acknowledgements are short and always sent, so that the peer can continue.
-    let room = if engine.is_reading() { room(network, way) } else { MAX_FRAMES };
+    // Acknowledgements are short, and are sent unless their class is paused, so that the peer can
+    // continue.
+    let is_paused = || network.fabric.pauses(network.core().mac(), way.heading().service);
+    let room = match engine.is_reading() {
+        true => room(network, way),
+        false if is_paused() => 0,
+        false => MAX_FRAMES,
+    };
     for _ in 0..MAX_FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
         let length = reply.read.map_or(0, |read| read.length as usize);
@@ -410,7 +416,7 @@ fn answers<H: Host>(
     counts::of_responder(&there.turn, counted, engine.counters());
     if !engine.has_reply() {
         Leaves::None
-    } else if room == 0 && engine.is_reading() {
+    } else if room == 0 {
         Leaves::Later(there.turn.now().plus(NO_ROOM_PAUSE))
     } else {
         Leaves::Soon

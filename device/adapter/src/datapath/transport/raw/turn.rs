@@ -19,7 +19,7 @@ use crate::datapath::transport::executing::{Executor, execute_all, wait_for_room
 use crate::datapath::transport::peers::Network;
 use crate::datapath::transport::{ingress, rules};
 use crate::datapath::turn::TurnContext;
-use crate::ethernet::Frame;
+use crate::ethernet::{Frame, Heading};
 use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::completion::WrError;
@@ -37,14 +37,14 @@ struct RawTurn<'a, 't, H: Host> {
     requester: &'a mut Requester<H>,
     /// The frames of the turn.
     outbox: &'a mut Outbox,
-    /// The room at the station of the last frames.
+    /// The room for frames like the last ones.
     room: Option<Room>,
 }
 
-/// The number of frames for which a station has room.
+/// The number of frames with this direction for which there is room.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    to: VlanMac,
+    heading: Heading,
     frames: usize,
 }
 
@@ -110,7 +110,7 @@ impl<H: Host> RawTurn<'_, '_, H> {
         }
         // Frames that have found no room are not composed before there is some.
         let full = self.requester.no_room_to.take();
-        if full.is_some_and(|to| !self.has_room(to, 0)) {
+        if full.is_some_and(|heading| !self.has_room(heading, 0)) {
             self.requester.no_room_to = full;
             return Sent::Later;
         }
@@ -133,9 +133,9 @@ impl<H: Host> RawTurn<'_, '_, H> {
             Err(error) => return Sent::Failed(error),
         };
         let Some(first) = self.outbox.fresh.first() else { return Sent::Done };
-        let (source, to) = (first.sender(), first.receiver());
-        if !self.has_room(to, frames) {
-            self.requester.no_room_to = Some(to);
+        let (source, heading) = (first.sender(), self.network.fabric.heading(first));
+        if !self.has_room(heading, frames) {
+            self.requester.no_room_to = Some(heading);
             return Sent::Later;
         }
         here.moved(bytes);
@@ -145,19 +145,20 @@ impl<H: Host> RawTurn<'_, '_, H> {
         more.map_or(Sent::Done, Sent::Part)
     }
 
-    /// Returns whether there is room for frames to a station. The room of this number of frames is
-    /// then taken.
-    fn has_room(&mut self, to: VlanMac, frames: usize) -> bool {
-        let known = self.room.filter(|room| room.to == to && room.frames >= frames.max(1));
+    /// Returns whether there is room for frames with this direction. The room of this number of
+    /// frames is then taken.
+    fn has_room(&mut self, heading: Heading, frames: usize) -> bool {
+        let fits = |room: &Room| room.heading == heading && room.frames >= frames.max(1);
+        let known = self.room.filter(fits);
         let room = known.map_or_else(
             || {
                 // The earlier frames of this turn take room, too.
                 self.send_off();
-                self.network.fabric.room_by_all_ways(self.here.core.mac(), to)
+                self.network.fabric.room_by_all_ways(self.here.core.mac(), heading)
             },
             |room| room.frames,
         );
-        self.room = Some(Room { to, frames: room.saturating_sub(frames) });
+        self.room = Some(Room { heading, frames: room.saturating_sub(frames) });
         room > 0
     }
 

@@ -1,14 +1,14 @@
 //! The segments of TCP connections, whether these carry messages or bytes: those that arrive, and
 //! those that a turn sends.
 
-use vrnic_packet::{Nanos, VlanMac};
+use vrnic_packet::Nanos;
 use vrnic_tcp::connection::Transmit;
 use vrnic_tcp::wire::frame::Frame as TcpFrame;
 
 use crate::datapath::constants::{MAX_FRAMES, NO_ROOM_PAUSE};
 use crate::datapath::transport::ingress::tuple;
 use crate::datapath::transport::peers::Network;
-use crate::ethernet::Parsed;
+use crate::ethernet::{Heading, Parsed};
 use crate::host::Host;
 use crate::objects::qp::tcp::ends::Ends;
 use crate::slice::{Slice, cost};
@@ -42,16 +42,16 @@ pub(super) fn are_for<H: Host>(
     is_here
 }
 
-/// Sends segments to the station `to` until `send` finds none, the slice is over, or the network
+/// Sends segments with this direction until `send` finds none, the slice is over, or the network
 /// has no room. Returns the time of the next try if segments may be left.
 pub(super) fn send_all<H: Host>(
     network: Network<'_, H>,
-    to: VlanMac,
+    heading: Heading,
     slice: &Slice<'_, H>,
     now: Nanos,
     mut send: impl FnMut() -> Option<Transmit>,
 ) -> Option<Nanos> {
-    let room = network.fabric.room(network.core().mac(), to);
+    let room = network.fabric.room(network.core().mac(), heading);
     for nth in 0..MAX_FRAMES {
         if nth >= room {
             return Some(now.plus(NO_ROOM_PAUSE));

@@ -208,8 +208,8 @@ where
         let joins = self.network.joins() && self.link.ends().path.vlan.is_none();
         self.link.mark_used();
         let mut joiner = Joiner::new(joins);
-        let (network, to, slice) = (self.network, self.link.ends().next_hop(), self.slice);
-        let next = send_all(network, to, slice, now, || self.segment(now, &mut joiner));
+        let (network, heading, slice) = (self.network, self.link.ends().heading(), self.slice);
+        let next = send_all(network, heading, slice, now, || self.segment(now, &mut joiner));
         self.link.queue(|path, id| joiner.finish(path, id));
         let again = self.read_again(now);
         next.or(again)

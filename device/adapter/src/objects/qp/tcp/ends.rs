@@ -4,12 +4,12 @@ use vrnic_abi::Qpn;
 use vrnic_abi::qp::NO_VLAN;
 use vrnic_packet::ethernet::vlan_of;
 use vrnic_packet::ip::Addresses;
-use vrnic_packet::{MacAddr, Nanos, VlanMac};
+use vrnic_packet::{MacAddr, Nanos, ServiceFields, VlanMac};
 use vrnic_tcp::connection::State as TcpState;
 use vrnic_tcp::wire::frame::{HEADROOM, Path, build};
 use vrnic_tcp::{Connection, Source, StreamPos, Undone};
 
-use crate::ethernet::Frame;
+use crate::ethernet::{Frame, Heading};
 use crate::host::Host;
 use crate::objects::network::addresses::Address;
 use crate::objects::network::claims::{Claim, Tuple};
@@ -42,6 +42,13 @@ impl<H: Host> Ends<H> {
     /// Returns the MAC to which frames are sent, in their VLAN.
     pub(crate) fn next_hop(&self) -> VlanMac {
         VlanMac::tagged(self.path.to, self.path.vlan)
+    }
+
+    /// Returns where frames go.
+    pub(crate) fn heading(&self) -> Heading {
+        let Path { vlan, traffic_class, .. } = self.path;
+        let service = ServiceFields { traffic_class: Some(traffic_class), tag: vlan };
+        Heading { to: self.next_hop(), service }
     }
 
     /// Returns the route of messages that are copied to the other end.

@@ -12,8 +12,8 @@ use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_adapter::limits::MAX_FLOWS;
 use vrnic_adapter::slice::SHORT_SLICE;
 use vrnic_adapter::watch::Watcher;
-use vrnic_packet::MacAddr;
 use vrnic_packet::ip::Protocol;
+use vrnic_packet::{MacAddr, ServiceFields};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::flow::rule;
 use vrnic_testdriver::wr::Wr;
@@ -242,8 +242,8 @@ impl Uplink for Joining {
         self.0.send(source, frames);
     }
 
-    fn room(&self, source: MacAddr) -> usize {
-        self.0.room(source)
+    fn room(&self, source: MacAddr, service: ServiceFields) -> usize {
+        self.0.room(source, service)
     }
 
     fn joins(&self) -> bool {
@@ -274,6 +274,29 @@ fn segments_of_functions_without_rules_for_faults_are_joined() {
     };
     assert_eq!(leave(1), 1, "frames of the other function");
     assert_eq!(leave(2), LEN.div_ceil(MSS.into()) as usize, "frames of the function of the rule");
+}
+
+/// Shows: network: a paused class of an adapter
+#[test]
+fn frames_of_a_paused_class_wait() {
+    let mut p = Pair::raw();
+    let plug = Plug::default();
+    p.world.fabric.attach(Arc::new(plug.clone()));
+    p.world.fabric.use_switch(true);
+    plug.pause(Some(26));
+    for (dscp, end) in [(26, &mut p.a), (0, &mut p.b)] {
+        let mut frame = plain(mac(9), 60);
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, dscp << 2]);
+        end.post_send(&Wr::new(Opcode::Send, &[]).inline(&frame));
+    }
+    let left = |p: &Pair| -> Vec<u8> {
+        p.world.settle(&[&p.ga, &p.gb]);
+        plug.waiting.lock().drain(..).map(|frame| frame.bytes()[15] >> 2).collect()
+    };
+    assert_eq!(left(&p), [0]);
+    plug.pause(None);
+    p.world.clock.fetch_add(PAUSE, Ordering::AcqRel);
+    assert_eq!(left(&p), [26]);
 }
 
 /// A frame costs its sender the rules with which it is compared.

@@ -3,6 +3,7 @@
 //! Shows: network
 
 use vrnic_control_api::port_view::LaneView;
+use vrnic_packet::ServiceFields;
 
 use super::*;
 
@@ -75,23 +76,28 @@ fn lanes_that_are_removed_leave_no_frame_behind() {
 }
 
 #[test]
-fn an_adapter_is_paused_while_too_much_of_its_class_waits_for_another_one() {
+fn a_class_of_an_adapter_is_paused_while_too_much_of_it_waits_for_another_one() {
     let (mut switch, handle) = switch();
     let taker = Taker::default();
     switch.add(function("a", A, &Taker::default())).expect("a port");
     switch.add(function("b", B, &taker)).expect("a port");
     set(&mut switch, "port=a,pfc=3:20k-10k");
     set(&mut switch, "port=b,rate=8M");
-    assert!(handle.outbox().room(A) > 0);
+    let fields = |class| ServiceFields { traffic_class: Some(class), tag: None };
+    let room = |class| handle.outbox().room(A, fields(class));
+    assert!(room(ROCE) > 0);
     handle.outbox().send(A, &mut (0..50).map(|nth| packet(B, A, ROCE, nth)).collect());
     switch.serve_wires(TIME);
     switch.serve_wires(TIME);
-    assert_eq!(handle.outbox().room(A), 0, "34 of 50 frames wait");
+    assert_eq!(room(ROCE), 0, "34 of 50 frames wait");
+    assert!(handle.outbox().pauses(A, fields(ROCE)));
+    assert!(room(0) > 0 && room(NOTIFICATION) > 0, "other classes go on");
+    assert!(!handle.outbox().pauses(A, fields(0)));
     while taker.count() < 50 {
         switch.serve_wires(TIME);
     }
     switch.serve_wires(TIME);
-    assert!(handle.outbox().room(A) > 0);
+    assert!(room(ROCE) > 0);
     let lane = lane(&handle, "a", 3);
     assert!(lane.pfc_sent >= 2, "{lane:?}");
 }
