@@ -1,5 +1,7 @@
 //! Tables of objects.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use clap::ValueEnum;
 use comfy_table::Table;
@@ -105,8 +107,9 @@ fn objects(
 fn counters(functions: &[AdapterView], json: bool) -> anyhow::Result<()> {
     let names: Vec<_> = functions.iter().map(|function| function.name.as_str()).collect();
     let mut table = table(&[&["counter"], names.as_slice()].concat());
-    let Some(first) = functions.first() else { return Ok(()) };
-    for counter in first.counters.keys() {
+    // Not all functions have the counters of lanes.
+    let counters = functions.iter().flat_map(|function| function.counters.keys());
+    for counter in counters.collect::<BTreeSet<_>>() {
         let value = |function: &AdapterView| {
             function.counters.get(counter).map_or_else(|| "-".to_owned(), u64::to_string)
         };

@@ -15,7 +15,17 @@ use crate::hosted::adapter::Adapter;
 use crate::hosted::roster::Roster;
 use crate::memory::external::Counts;
 use crate::net::handle::SwitchHandle;
+use crate::net::priorities;
 use crate::resources::table::ResourceTable;
+
+/// The counters of functions that their adapters do not count.
+const COUNTERS: [(&str, &str); Counts::NAMES.len() + priorities::NAMES.len()] = {
+    let mut all = [("", ""); Counts::NAMES.len() + priorities::NAMES.len()];
+    let (first, rest) = all.split_at_mut(Counts::NAMES.len());
+    first.copy_from_slice(&Counts::NAMES);
+    rest.copy_from_slice(&priorities::NAMES);
+    all
+};
 
 /// The data of the daemon that the monitor shows.
 #[derive(Clone, Debug)]
@@ -33,7 +43,7 @@ pub(super) struct Shown {
 impl Watched for Shown {
     type Host = VfioHost;
 
-    const COUNTERS: &'static [(&'static str, &'static str)] = &Counts::NAMES;
+    const COUNTERS: &'static [(&'static str, &'static str)] = &COUNTERS;
 
     fn adapters(&self) -> Vec<Arc<Adapter>> {
         self.adapters.all().iter().map(|hosted| Arc::clone(hosted.adapter())).collect()
@@ -64,6 +74,9 @@ impl Watched for Shown {
     }
 
     fn complete(&self, adapter: &Adapter, view: &mut AdapterView) {
+        let lanes = self.switch.lanes(adapter.name());
+        let named = lanes.iter().flat_map(priorities::counters);
+        view.counters.extend(named.map(|(name, value)| (name.to_owned(), value)));
         let Some(external) = adapter.host().dma.external() else { return };
         let counts = external.counts();
         let named = Counts::NAMES.iter().zip(counts.values());

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock};
+use vrnic_control_api::port_view::LaneView;
 use vrnic_control_api::{LanesConfig, PortView};
 use vrnic_packet::Mtu;
 
@@ -159,6 +160,14 @@ impl SwitchHandle {
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
         self.0.ports.read().values().map(|status| status.view()).collect()
+    }
+
+    /// Returns what the lanes of the port of this name have counted, if it has some.
+    #[must_use]
+    pub fn lanes(&self, name: &str) -> Vec<LaneView> {
+        let ports = self.0.ports.read();
+        let named = ports.values().find(|status| status.name() == name);
+        named.map_or_else(Vec::new, |status| status.lanes())
     }
 
     /// Returns the longest path MTU of RDMA that all uplinks carry.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use vrnic_control_api::port_view::{Kind, PortView};
+use vrnic_control_api::port_view::{Kind, LaneView, PortView};
 use vrnic_lanes::{Class, ClassSet, PerClass};
 use vrnic_packet::{Nanos, ServiceFields};
 
@@ -180,6 +180,12 @@ impl PortStatus {
         }
     }
 
+    /// Returns what its lanes have counted, if it has some.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<LaneView> {
+        self.lanes.read().as_ref().map_or_else(Vec::new, |lanes| lanes.views(now()))
+    }
+
     /// Returns all of it as it is now.
     #[must_use]
     pub fn view(&self) -> PortView {
@@ -195,7 +201,7 @@ impl PortStatus {
             received_bytes: load(&self.received.bytes),
             sent_frames: load(&self.sent.frames),
             sent_bytes: load(&self.sent.bytes),
-            lanes: self.lanes.read().as_ref().map_or_else(Vec::new, |lanes| lanes.views(now())),
+            lanes: self.lanes(),
             dropped: dropped.map(|((_, name), count)| ((*name).to_owned(), load(count))).collect(),
         }
     }
