@@ -8,6 +8,7 @@
 //! | `interfaces` | uplinks to interfaces of the host's kernel |
 //! | `lanes` | classes of service, rates, congestion control |
 //! | `lost_uplink` | an uplink that is lost and comes back |
+//! | `pauses` | PFC frames on uplinks |
 //! | `pcap` | captures |
 //! | `raw` | raw packets |
 //! | `segments` | RDMA between daemons through the host's kernel, to which they send joined frames |
@@ -24,6 +25,7 @@ pub(crate) mod hosts;
 pub(crate) mod interfaces;
 pub(crate) mod lanes;
 pub(crate) mod lost_uplink;
+pub(crate) mod pauses;
 pub(crate) mod pcap;
 pub(crate) mod raw;
 pub(crate) mod segments;
