@@ -10,6 +10,7 @@
 //! | [`run`] | the command |
 //! | [`control`] | what clients see of a run, and what they can change |
 //! | [`environment`] | checks whether this host can run programs with adapters |
+//! | [`join`] | networks that runs share |
 //! | [`trap`] | the system calls that are answered, and how they get here |
 //! | [`uverbs`] | the interface of device files to programs |
 //! | [`formats`] | formats of the kernel's interfaces |
@@ -31,6 +32,7 @@ pub mod control;
 pub mod descriptors;
 pub mod environment;
 pub mod formats;
+pub mod join;
 pub mod memory;
 pub mod rdma_cm;
 pub mod run;

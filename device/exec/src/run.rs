@@ -1,9 +1,7 @@
 //! The command itself: it creates the adapters, starts the program, and waits for it.
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -13,6 +11,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_cm::parameters::Gid;
 use vrnic_control_api::assignment::Assignment;
 use vrnic_faults::Rule;
 use vrnic_packet::MacAddr;
@@ -28,17 +27,21 @@ use crate::control::Sockets;
 use crate::control::files;
 use crate::control::report::Report;
 use crate::control::shown::Shown;
+use crate::join::folder::own_folder;
+use crate::join::membership::{self, Join, Joining, Membership};
+use crate::join::neighbors::Neighbors;
 use crate::memory::spaces::Spaces;
 use crate::rdma_cm::ports::Ports;
 use crate::rdma_cm::service::CmService;
 use crate::supervisor::answers::Answers;
+use crate::supervisor::deferred::Deferred;
 use crate::supervisor::opened::Files;
 use crate::supervisor::plugin;
 use crate::supervisor::program::{Ended, Watch, end_the_rest};
 use crate::trap::filter::filter;
 use crate::trap::launch::{Launched, NotExecuted, launch};
 use crate::trap::tree::{Face, Tree, guid, ipv4_gid, link_local_gid};
-use crate::uverbs::device::{Device, Neighbors};
+use crate::uverbs::device::Device;
 use crate::uverbs::routes::Routes;
 
 /// Maximum number of adapters.
@@ -64,9 +67,12 @@ const INTERFACE: &str = "lo";
 pub struct Options {
     /// Number of adapters. Each has an address of its own.
     pub adapters: usize,
-    /// The address of the first adapter, in 127.0.0.0/8. The next one has the next address. Without
-    /// it, they are 127.0.0.1, 127.0.0.2, and so on.
+    /// The address of the first adapter, which is in 127.0.0.0/8 unless a network is joined. The
+    /// next one has the next address. Without it, they are 127.0.0.1, 127.0.0.2, and so on, or those
+    /// that are free in the network.
     pub address: Option<Ipv4Addr>,
+    /// The network of others that the adapters join.
+    pub join: Option<Join>,
     /// The most objects that each adapter has, as far as they are fewer than usual.
     pub limits: Assignment,
     /// The device that the adapters are for programs.
@@ -104,6 +110,7 @@ pub struct Running {
     report: Option<Report>,
     sockets: Option<Sockets>,
     worker: Worker,
+    membership: Option<Membership>,
     tree: Arc<Tree>,
 }
 
@@ -125,40 +132,40 @@ pub fn start(options: &Options) -> anyhow::Result<Running> {
     if is_inside() {
         return Err(below(options));
     }
-    let spaces = Arc::new(Spaces::default());
-    let routes = Arc::new(Routes::default());
-    let waker = Arc::new(Waker::default());
-    let fabric = Arc::default();
-    let (drivers, devices) = create(options, &spaces, &waker, &routes, &fabric)?;
-    let host = drivers.first().context("no adapter")?.host().clone();
-    let traffic = Arc::new(Traffic::new(&fabric, host, &options.faults)?);
+    let network = network(options)?;
+    let Network { spaces, drivers, devices, traffic, bell, .. } = network;
     let shown = Shown { drivers: Arc::clone(&drivers), traffic: Arc::clone(&traffic) };
     let faces: Vec<_> = devices.iter().map(|device| face(device)).collect();
     let tree = Arc::new(Tree::new(&faces)?);
-    let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
-    let sockets = open_sockets(options.sockets.as_deref(), &tree, &shown)?;
-    let (capture, timelines) = (options.pcap.as_deref(), options.trace.as_deref());
+    let (sockets, environment) = offer(options, &tree, &shown)?;
+    let [capture, timelines] = [&options.pcap, &options.trace].map(Option::as_deref);
     let written = files::Written::begin(capture, timelines, &drivers, &traffic)?;
     let command = std::iter::once(&options.program).chain(&options.arguments);
-    let report = options.report.as_deref().map(|path| Report::begin(path, command, shown));
-    let report = report.transpose()?;
-    let mut environment = vec![library, (INSIDE.into(), "1".into())];
-    environment.extend(sockets.iter().flat_map(Sockets::environment));
+    let begin = |path| Report::begin(path, command, shown);
+    let report = options.report.as_deref().map(begin).transpose()?;
     let first_descriptor = first_descriptor()?;
-    let bell = Arc::new(Bell::new().context("no event file can be opened")?);
-    routes.set_bell(&bell);
     let watch = Watch::new()?;
     let files = Files::new(&spaces).context("inotify cannot be used")?;
-    let served = Arc::clone(&tree);
     let connections = CmService::new(&devices, Ports::default());
+    let served = Arc::clone(&tree);
     let answer = move |listener| {
-        let tree = served;
-        Answers { listener, tree, devices, files, connections, spaces, bell, first_descriptor }
-            .run();
+        let answers = Answers {
+            listener,
+            tree: served,
+            devices,
+            files,
+            connections,
+            deferred: Deferred::default(),
+            spaces,
+            bell,
+            first_descriptor,
+        };
+        answers.run();
     };
-    let rules = Arc::clone(&fabric.faults);
-    let worker =
-        Worker::start(drivers, routes, &waker, rules).context("no thread can be started")?;
+    let Network { routes, waker, fabric, membership, .. } = network;
+    let switch = membership.as_ref().map(|membership| Arc::clone(membership.switch()));
+    let worker = Worker::start(drivers, routes, &waker, Arc::clone(&fabric.faults), switch)
+        .context("no thread can be started")?;
     let Launched { child, answering } = launch(
         &options.program,
         &options.arguments,
@@ -167,17 +174,17 @@ pub fn start(options: &Options) -> anyhow::Result<Running> {
         answer,
     )?;
     raise_file_limit();
-    let must_hit = options.must_hit;
     Ok(Running {
         child,
         answering,
         watch,
         traffic,
-        must_hit,
+        must_hit: options.must_hit,
         written,
         report,
         sockets,
         worker,
+        membership,
         tree,
     })
 }
@@ -195,7 +202,8 @@ impl Running {
         let _panicked = self.answering.join();
         let written = self.written.end();
         let reported = self.report.map_or(Ok(()), |report| report.end(ended));
-        drop((self.sockets, self.worker, self.tree));
+        // What the adapters send last goes to other members.
+        drop((self.sockets, self.worker, self.membership, self.tree));
         written.and(reported)?;
         let missed = if self.must_hit { self.traffic.missed() } else { Vec::new() };
         ensure!(missed.is_empty(), "{}", missed.join("; "));
@@ -208,11 +216,12 @@ impl Running {
 fn below(options: &Options) -> anyhow::Error {
     let files = [&options.sockets, &options.pcap, &options.trace, &options.report];
     let usual = (&Profile::default(), &Assignment::default(), None);
-    let is_other = (&options.profile, &options.limits, options.address) != usual;
+    let is_other =
+        (&options.profile, &options.limits, options.address) != usual || options.join.is_some();
     if is_other || !options.faults.is_empty() || files.iter().any(|file| file.is_some()) {
         return anyhow!(
-            "profiles, limits, addresses, faults, sockets and files are for the outer `vrnic exec`, not \
-             for this one"
+            "profiles, limits, addresses, networks, faults, sockets and files are for the outer \
+             `vrnic exec`, not for this one"
         );
     }
     execute(options)
@@ -227,19 +236,18 @@ pub fn execute(options: &Options) -> anyhow::Error {
     anyhow::Error::new(NotExecuted(error)).context(what)
 }
 
-/// Creates a folder for sockets, if it does not exist, and returns its absolute path. Nobody else
-/// may put other sockets in the place of those in it.
-fn own_folder(folder: &Path) -> anyhow::Result<PathBuf> {
-    let folder = std::path::absolute(folder)?;
-    let what = || format!("the folder {} cannot be used", folder.display());
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder).with_context(what)?;
-    let metadata = folder.metadata().with_context(what)?;
-    ensure!(
-        metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0,
-        "the folder {} for sockets must belong to the user, and no other user may write to it",
-        folder.display()
-    );
-    Ok(folder)
+/// Offers the plugin and the sockets for clients. Returns the sockets, and the environment variables
+/// by which the program finds both.
+fn offer(
+    options: &Options,
+    tree: &Tree,
+    shown: &Shown,
+) -> anyhow::Result<(Option<Sockets>, Vec<(OsString, OsString)>)> {
+    let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
+    let sockets = open_sockets(options.sockets.as_deref(), tree, shown)?;
+    let mut environment = vec![library, (INSIDE.into(), "1".into())];
+    environment.extend(sockets.iter().flat_map(Sockets::environment));
+    Ok((sockets, environment))
 }
 
 /// Opens the sockets for clients in a folder. Without one, they are with the files of the adapters,
@@ -269,17 +277,65 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Adapters, and how their device files show them.
-type Adapters = (Arc<[Driver]>, Vec<Arc<Device>>);
+/// The adapters and their network.
+struct Network {
+    spaces: Arc<Spaces>,
+    routes: Arc<Routes>,
+    waker: Arc<Waker>,
+    fabric: Arc<Fabric<ProcessHost>>,
+    drivers: Arc<[Driver]>,
+    devices: Vec<Arc<Device>>,
+    traffic: Arc<Traffic>,
+    bell: Arc<Bell>,
+    membership: Option<Membership>,
+}
 
-/// Returns the addresses of the adapters.
-fn addresses(options: &Options) -> anyhow::Result<Vec<Ipv4Addr>> {
-    let count = options.adapters;
+/// Creates the adapters, and joins the network of others if there is one.
+fn network(options: &Options) -> anyhow::Result<Network> {
+    let spaces = Arc::new(Spaces::default());
+    let routes = Arc::new(Routes::default());
+    let waker = Arc::new(Waker::default());
+    let fabric = Arc::default();
+    let joining = joining(options)?;
+    let addresses = match &joining {
+        Some(joining) => joining.addresses.clone(),
+        None => addresses(options)?,
+    };
+    let drivers = create(options, &addresses, &spaces, &waker, &fabric)?;
+    let host = drivers.first().context("no adapter")?.host().clone();
+    let traffic = Arc::new(Traffic::new(&fabric, host, &options.faults)?);
+    let bell = Arc::new(Bell::new().context("no event file can be opened")?);
+    routes.set_bell(&bell);
+    let neighbors = Arc::new(neighbors(&drivers, &addresses));
+    if let Some(joining) = &joining {
+        fabric.attach(joining.uplink());
+        neighbors.attach(joining.uplink(), &bell);
+        for driver in &*drivers {
+            joining.add(driver.adapter(), &neighbors, traffic.captures())?;
+        }
+    }
+    let devices = devices(&drivers, &addresses, &neighbors, &routes)?;
+    let membership = joining.map(|joining| joining.connect(&neighbors)).transpose()?;
+    Ok(Network { spaces, routes, waker, fabric, drivers, devices, traffic, bell, membership })
+}
+
+/// Returns this many addresses from one on. An address above the highest one does not exist.
+fn from(first: Ipv4Addr, count: usize) -> Vec<Ipv4Addr> {
+    (u32::from(first)..=u32::MAX).take(count).map(Ipv4Addr::from).collect()
+}
+
+/// Checks the number of adapters.
+fn check_count(count: usize) -> anyhow::Result<()> {
     ensure!((1..=ADAPTERS_MAX).contains(&count), "there can be 1 to {ADAPTERS_MAX} adapters");
-    let first = options.address.unwrap_or(ADDRESS);
-    // An address above the highest one does not exist, and is not of this host either.
-    let addresses = (u32::from(first)..=u32::MAX).take(count).map(Ipv4Addr::from);
-    let own: Vec<_> = addresses.filter(Ipv4Addr::is_loopback).collect();
+    Ok(())
+}
+
+/// Returns the addresses of the adapters in a network of their own.
+fn addresses(options: &Options) -> anyhow::Result<Vec<Ipv4Addr>> {
+    let (count, first) = (options.adapters, options.address.unwrap_or(ADDRESS));
+    check_count(count)?;
+    let mut own = from(first, count);
+    own.retain(Ipv4Addr::is_loopback);
     ensure!(
         own.len() == count,
         "the addresses of {count} adapters from {first} on are not all in 127.0.0.0/8"
@@ -287,41 +343,79 @@ fn addresses(options: &Options) -> anyhow::Result<Vec<Ipv4Addr>> {
     Ok(own)
 }
 
+/// Begins to join the network of others, if there is one.
+fn joining(options: &Options) -> anyhow::Result<Option<Joining>> {
+    let Some(join) = &options.join else { return Ok(None) };
+    let count = options.adapters;
+    check_count(count)?;
+    let wanted = options.address.map(|first| from(first, count));
+    let is_station = |address: &Ipv4Addr| {
+        !(address.is_multicast() || address.is_unspecified() || address.is_broadcast())
+    };
+    if let Some(wanted) = &wanted {
+        ensure!(
+            wanted.len() == count && wanted.iter().all(is_station),
+            "an adapter cannot have each of the {count} addresses that --as names"
+        );
+    }
+    let joining = Joining::begin(join, wanted.as_deref(), count);
+    let what = || format!("the network {} cannot be joined", join.place.display());
+    joining.with_context(what).map(Some)
+}
+
 /// Creates the adapters, all in one network.
 fn create(
     options: &Options,
+    addresses: &[Ipv4Addr],
     spaces: &Arc<Spaces>,
     waker: &Arc<Waker>,
-    routes: &Arc<Routes>,
     fabric: &Arc<Fabric<ProcessHost>>,
-) -> anyhow::Result<Adapters> {
+) -> anyhow::Result<Arc<[Driver]>> {
     let start = system_clock();
     let mut drivers = Vec::new();
-    let mut gids = Vec::new();
-    let mut neighbors = Neighbors::new();
     let limits = options.limits.lower(&Driver::limits(&options.profile))?;
-    for (number, address) in addresses(options)?.into_iter().enumerate() {
+    for (number, address) in addresses.iter().enumerate() {
         let last = u8::try_from(number + 1).context("too many adapters")?;
         let [a, b, c, d, e] = MAC;
-        let mac = [a, b, c, d, e, last];
+        let own = [a, b, c, d, e, last];
+        let mac = if options.join.is_some() { membership::mac(*address) } else { own };
         let host = ProcessHost::new(spaces, waker, start).context("no memory for an adapter")?;
         let (name, profile) = (format!("vrnic{number}"), options.profile.clone());
         let driver = Driver::with_profile(&name, MacAddr(mac), host, limits, profile, fabric)?;
-        let own = vec![link_local_gid(mac), ipv4_gid(address)];
-        for (index, gid) in (0..).zip(&own) {
-            driver.set_gid(index, *gid).context("the adapter refuses an address")?;
-            neighbors.insert(*gid, mac);
-        }
         drivers.push(driver);
-        gids.push(own);
     }
-    let drivers: Arc<[Driver]> = drivers.into();
-    let neighbors = Arc::new(neighbors);
-    let devices = (0..)
-        .zip(gids)
-        .map(|(number, gids)| Arc::new(Device::new(&drivers, number, gids, &neighbors, routes)));
-    let devices = devices.collect();
-    Ok((drivers, devices))
+    Ok(drivers.into())
+}
+
+/// Returns the GIDs of an adapter with an address.
+fn gids(driver: &Driver, address: Ipv4Addr) -> [Gid; 2] {
+    [link_local_gid(driver.adapter().mac().0), ipv4_gid(address)]
+}
+
+/// Returns the MACs of the GIDs of adapters.
+fn neighbors(drivers: &[Driver], addresses: &[Ipv4Addr]) -> Neighbors {
+    let of = |(driver, address): (&Driver, &Ipv4Addr)| {
+        gids(driver, *address).map(|gid| (gid, driver.adapter().mac().0))
+    };
+    drivers.iter().zip(addresses).flat_map(of).collect()
+}
+
+/// Gives adapters their addresses. Returns what their device files show.
+fn devices(
+    drivers: &Arc<[Driver]>,
+    addresses: &[Ipv4Addr],
+    neighbors: &Arc<Neighbors>,
+    routes: &Arc<Routes>,
+) -> anyhow::Result<Vec<Arc<Device>>> {
+    let mut devices = Vec::new();
+    for (number, (driver, address)) in drivers.iter().zip(addresses).enumerate() {
+        let own = gids(driver, *address);
+        for (index, gid) in (0..).zip(own) {
+            driver.set_gid(index, gid).context("the adapter refuses an address")?;
+        }
+        devices.push(Arc::new(Device::new(drivers, number, own.to_vec(), neighbors, routes)));
+    }
+    Ok(devices)
 }
 
 /// Returns what programs see of an adapter in sysfs.

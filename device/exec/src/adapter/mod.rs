@@ -9,6 +9,7 @@
 //! | [`gsi`] | queue pair 1, for messages between connection managers |
 //! | [`bell`] | what wakes the supervisor's thread |
 //! | [`traffic`] | rules for deliberate faults, and captures |
+//! | [`switch`] | the Ethernet switch between runs, as a run needs it |
 //! | [`worker`] | the thread that runs the adapters |
 //! | [`pause`] | what it does when it has no work |
 //! | [`waker`] | its sleep, and what ends it |
@@ -20,6 +21,7 @@ pub mod gsi;
 pub mod host;
 pub mod pause;
 pub mod ring;
+pub mod switch;
 pub mod traffic;
 pub mod waker;
 pub mod worker;

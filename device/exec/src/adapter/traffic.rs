@@ -102,6 +102,12 @@ impl Traffic {
         &self.gate
     }
 
+    /// Returns the captures.
+    #[must_use]
+    pub fn captures(&self) -> &Arc<Captures> {
+        &self.captures
+    }
+
     /// Returns what starts captures. They end when it is dropped.
     #[must_use]
     pub fn recorder(&self) -> Recorder<ProcessHost> {

@@ -17,6 +17,7 @@ use vrnic_packet::Nanos;
 
 use super::driver::Driver;
 use super::pause::{Idle, NAP, Pause};
+use super::switch::Switch;
 use super::waker::Waker;
 use crate::signals::mask_signals;
 
@@ -24,6 +25,9 @@ use crate::signals::mask_signals;
 const RULES_PERIOD: Duration = Duration::from_millis(1);
 /// The longest sleep while no program has opened an adapter: the heart must beat.
 const UNUSED: Duration = Duration::from_millis(HEARTBEAT_PERIOD_MS as u64 / 2);
+
+/// Maximum number of rounds at the end.
+const LAST_ROUNDS: usize = 1000;
 
 /// What the worker tells of the adapters.
 pub trait Events: Send + Sync + 'static {
@@ -50,7 +54,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread for these adapters.
+    /// Starts the thread for these adapters. It also runs a switch while it is awake.
     ///
     /// # Errors
     /// The error of starting a thread.
@@ -59,12 +63,15 @@ impl Worker {
         events: Arc<impl Events>,
         waker: &Arc<Waker>,
         rules: Arc<Rules>,
+        switch: Option<Arc<dyn Switch>>,
     ) -> std::io::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
         let (seen, sleeps) = (Arc::clone(&ends), Arc::clone(waker));
-        let thread = thread::Builder::new()
-            .name("adapter".to_owned())
-            .spawn(move || run(&drivers, &*events, &sleeps, &rules, &seen))?;
+        let thread = thread::Builder::new().name("adapter".to_owned()).spawn(move || {
+            let engines =
+                Engines { drivers: &drivers, events: &*events, switch: switch.as_deref() };
+            run(&engines, &sleeps, &rules, &seen);
+        })?;
         Ok(Self { ends, waker: Arc::clone(waker), thread: Some(thread) })
     }
 }
@@ -80,14 +87,25 @@ impl Drop for Worker {
     }
 }
 
-fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, rules: &Rules, ends: &AtomicBool) {
+/// What the worker runs, and what it tells of that.
+struct Engines<'a> {
+    drivers: &'a [Driver],
+    events: &'a dyn Events,
+    switch: Option<&'a dyn Switch>,
+}
+
+fn run(engines: &Engines<'_>, waker: &Waker, rules: &Rules, ends: &AtomicBool) {
+    let Engines { drivers, events, switch } = *engines;
     mask_signals();
     let _exact = set_current_timer_slack(NonZeroU64::new(1));
     let mut beaten = Instant::now();
     let (mut pause, mut ruled) = (Pause::new(beaten), beaten);
     let writes = || drivers.first().map_or(0, |driver| driver.host().spaces().writes());
+    if let Some(switch) = switch {
+        switch.set_asleep(false);
+    }
     while !ends.load(Ordering::Relaxed) {
-        let work = round(drivers, events);
+        let work = engines.round();
         let now = Instant::now();
         if now.duration_since(beaten) >= Duration::from_millis(HEARTBEAT_PERIOD_MS.into()) {
             drivers.iter().for_each(|driver| driver.adapter().beat());
@@ -108,16 +126,21 @@ fn run(drivers: &[Driver], events: &dyn Events, waker: &Waker, rules: &Rules, en
             Idle::Nap => {
                 let before = writes();
                 thread::sleep(NAP);
-                let _work = round(drivers, events);
+                let _work = engines.round();
                 pause.napped(Instant::now(), writes().wrapping_sub(before));
             }
             _ => {
                 let most = if events.is_used() { pause.longest(now) } else { UNUSED };
-                let work = sleep(drivers, events, waker, most, ends);
+                let work = engines.sleep(waker, most, ends);
                 let after = Instant::now();
                 pause.slept(after, after.duration_since(now), work);
             }
         }
+    }
+    // Peers hear of connections that have ended with their programs.
+    let _rounds = (0..LAST_ROUNDS).take_while(|_| engines.round().busy).count();
+    if let Some(switch) = switch {
+        switch.set_asleep(true);
     }
 }
 
@@ -130,52 +153,60 @@ struct Work {
     deadline: Option<Nanos>,
 }
 
-/// Polls all adapters, and hands their events on.
-fn round(drivers: &[Driver], events: &dyn Events) -> Work {
-    let mut work = Work::default();
-    for (place, driver) in drivers.iter().enumerate() {
-        let polled = poll(driver);
-        work.busy |= polled.busy;
-        work.deadline = work.deadline.into_iter().chain(polled.deadline).min();
-        while let Some((kind, id)) = driver.event() {
-            work.busy = true;
-            events.event(place, kind, id);
+impl Engines<'_> {
+    /// Polls all adapters and the switch, and hands events on.
+    fn round(&self) -> Work {
+        let mut work = Work::default();
+        for (place, driver) in self.drivers.iter().enumerate() {
+            let polled = poll(driver);
+            work.busy |= polled.busy;
+            work.deadline = work.deadline.into_iter().chain(polled.deadline).min();
+            while let Some((kind, id)) = driver.event() {
+                work.busy = true;
+                self.events.event(place, kind, id);
+            }
+            if driver.gsi().has_received(driver.host()) {
+                self.events.messages();
+            }
         }
-        if driver.gsi().has_received(driver.host()) {
-            events.messages();
-        }
+        work.busy |= self.switch.is_some_and(Switch::poll);
+        self.events.retry();
+        work
     }
-    events.retry();
-    work
-}
 
-/// Sleeps until there is work, or for the time `most`. No doorbell is lost: either the last round
-/// finds it, or the program rings it after that, sees that the adapter sleeps, and writes to the
-/// kick page. Returns whether there is work.
-fn sleep(
-    drivers: &[Driver],
-    events: &dyn Events,
-    waker: &Waker,
-    most: Duration,
-    ends: &AtomicBool,
-) -> bool {
-    let sleep = waker.prepare();
-    drivers.iter().for_each(|driver| driver.adapter().set_asleep(true));
-    fence(Ordering::SeqCst);
-    let work = round(drivers, events);
-    let waits = || drivers.iter().any(|driver| driver.adapter().has_work(0));
-    let mut any = work.busy || waits();
-    if !any && !ends.load(Ordering::SeqCst) {
-        let until = |at: Nanos| {
-            let now = drivers.first().map_or(at, |driver| driver.host().now());
-            Duration::from_nanos(at.0.saturating_sub(now.0))
+    /// Sleeps until there is work, or for the time `most`. No doorbell is lost: either the last
+    /// round finds it, or the program rings it after that, sees that the adapter sleeps, and writes
+    /// to the kick page. Returns whether there is work.
+    fn sleep(&self, waker: &Waker, most: Duration, ends: &AtomicBool) -> bool {
+        let sleep = waker.prepare();
+        self.set_asleep(true);
+        fence(Ordering::SeqCst);
+        let work = self.round();
+        let waits = || {
+            self.drivers.iter().any(|driver| driver.adapter().has_work(0))
+                || self.switch.is_some_and(Switch::has_work)
         };
-        sleep.wait(work.deadline.map_or(most, |at| until(at).min(most)));
-        any = waits();
+        let mut any = work.busy || waits();
+        if !any && !ends.load(Ordering::SeqCst) {
+            let until = |at: Nanos| {
+                let now = self.drivers.first().map_or(at, |driver| driver.host().now());
+                Duration::from_nanos(at.0.saturating_sub(now.0))
+            };
+            sleep.wait(work.deadline.map_or(most, |at| until(at).min(most)));
+            any = waits();
+        }
+        drop(sleep);
+        self.set_asleep(false);
+        any
     }
-    drop(sleep);
-    drivers.iter().for_each(|driver| driver.adapter().set_asleep(false));
-    any
+
+    /// Tells programs and the switch whether the worker sleeps.
+    fn set_asleep(&self, asleep: bool) {
+        self.drivers.iter().for_each(|driver| driver.adapter().set_asleep(asleep));
+        if let Some(switch) = self.switch {
+            switch.set_asleep(asleep);
+        }
+    }
 }
 
 /// Polls an adapter. A bug in the adapter ends the process, and its

@@ -24,6 +24,8 @@ pub enum Stage {
     Idle,
     /// An address.
     AddrBound,
+    /// A way to an address, for which the network is asked.
+    AddrQuery,
     /// A way to an address, whose adapter is known.
     AddrResolved,
     /// A way that is known.

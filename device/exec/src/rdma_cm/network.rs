@@ -13,8 +13,10 @@ use vrnic_packet::Nanos;
 
 use super::ids::Attached;
 use super::sockaddr::gid;
+use crate::join::neighbors::{FRESH, Found};
+use crate::join::resolution::Neighbor;
 use crate::trap::tree::guid;
-use crate::uverbs::address::encode;
+use crate::uverbs::address::{contained, encode};
 use crate::uverbs::device::{Device, PORT};
 use crate::uverbs::write::QpDest;
 
@@ -111,7 +113,10 @@ impl Network {
             let family = |gid: &[u8; 16]| is_ipv4(gid) == ip.to_canonical().is_ipv4();
             of_device(0, self.devices.first()?, &family)
         };
-        exact.or_else(|| if ip.to_canonical().is_loopback() { any() } else { None })
+        // In a shared network, others may have loopback addresses of IPv4.
+        let ip = ip.to_canonical();
+        let is_own = ip.is_loopback() && !(ip.is_ipv4() && self.is_shared());
+        exact.or_else(|| if is_own { any() } else { None })
     }
 
     /// Returns the own address on the way to another one, as the routes of a loopback interface
@@ -125,10 +130,32 @@ impl Network {
         Some(if dest.is_ipv4() { address.to_canonical() } else { address })
     }
 
-    /// Returns the GID of a peer's address: an adapter's, or that of a multicast group.
+    /// Returns the GID of a peer's address: an adapter's, that of a multicast group, or in a shared
+    /// network any.
     #[must_use]
     pub fn dest_gid(&self, ip: IpAddr) -> Option<[u8; 16]> {
-        if ip.is_multicast() { Some(gid(ip)) } else { self.attached(ip).map(|to| to.gid) }
+        let own = || self.attached(ip).map(|to| to.gid);
+        if ip.is_multicast() { Some(gid(ip)) } else { own() }
+            .or_else(|| self.is_shared().then(|| gid(ip)))
+    }
+
+    /// Returns whether other runs or guests are in the network.
+    fn is_shared(&self) -> bool {
+        self.devices.first().is_some_and(|device| device.neighbors().is_shared())
+    }
+
+    /// Looks for the station that has a GID, on the way from an adapter.
+    #[must_use]
+    pub fn find(&self, from: &Attached, gid: &[u8; 16]) -> Found {
+        let Some(device) = self.devices.get(from.adapter) else { return Found::Nowhere };
+        let asks = || device.neighbors().find_fresh(&from.gid, gid, FRESH);
+        contained(gid).map_or_else(asks, Found::Known)
+    }
+
+    /// Returns a number that changes when addresses of others become known.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.devices.first().map_or(0, |device| device.neighbors().generation())
     }
 
     /// Sends messages of the managers, as many as there is room for. One to an unknown address is
@@ -161,6 +188,8 @@ impl Network {
                     break;
                 }
                 if let Some(received) = driver.gsi().receive(driver.host()) {
+                    let (gid, mac) = (received.source, received.mac);
+                    device.neighbors().learn_new(&Neighbor { gid, mac });
                     let from = Arrival { source: received.source, dest: received.dest };
                     manager.receive(now, from, &received.mad);
                 }

@@ -1,21 +1,47 @@
 //! Commands that find the way to a peer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use vrnic_cm::parameters::Path;
+use vrnic_packet::Nanos;
 
-use super::ids::Stage;
+use super::ids::{Attached, Stage};
 use super::request::CmCommand;
 use super::service::CmService;
 use super::sockaddr::{decode, decode_optional, decode_sized};
 use super::wire::{EventResp, ResolveAddr, ResolveIp, ResolveRoute, event};
+use crate::join::neighbors::Found;
 use crate::trap::task::FileId;
 
 /// The lifetime of packets, as an exponent (`CMA_IBOE_PACKET_LIFETIME`).
 const LIFETIME: u8 = 16;
 /// The hop limit of packets.
 pub const HOP_LIMIT: u8 = 64;
+/// Maximum number of identifiers that wait for addresses.
+const RESOLVING_MAX: usize = 4096;
+/// The time between two looks for addresses that the network was asked for.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The way to a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    /// The GID of the peer.
+    gid: [u8; 16],
+    /// The own address.
+    from: IpAddr,
+    /// The adapter.
+    attached: Attached,
+}
+
+/// An identifier that waits for the address of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resolving {
+    id: u32,
+    way: Way,
+    until: Nanos,
+}
 
 impl<T> CmService<T> {
     /// Finds the adapter on the way to an address (`ucma_resolve_ip`).
@@ -24,12 +50,12 @@ impl<T> CmService<T> {
         file: FileId,
         command: &CmCommand<'_>,
     ) -> Result<(), Errno> {
-        let ResolveIp { src_addr, dst_addr, id, .. } = command.copy()?;
+        let ResolveIp { src_addr, dst_addr, id, timeout_ms } = command.copy()?;
         // The fields are too short for addresses of InfiniBand.
         let source = decode_optional(&src_addr).map_err(|_| Errno::INVAL)?;
         let dest = decode(&dst_addr).map_err(|_| Errno::INVAL)?;
         let _exists = self.id(file, id)?;
-        self.resolve(id, source, dest)
+        self.resolve(id, source, dest, timeout_ms)
     }
 
     /// Finds the adapter on the way to an address of any family (`ucma_resolve_addr`).
@@ -38,7 +64,7 @@ impl<T> CmService<T> {
         file: FileId,
         command: &CmCommand<'_>,
     ) -> Result<(), Errno> {
-        let ResolveAddr { id, src_size, dst_size, reserved, src_addr, dst_addr, .. } =
+        let ResolveAddr { id, timeout_ms, src_size, dst_size, reserved, src_addr, dst_addr } =
             command.copy()?;
         if reserved != 0 {
             return Err(Errno::INVAL);
@@ -49,7 +75,7 @@ impl<T> CmService<T> {
         };
         let dest = decode_sized(&dst_addr, dst_size)?;
         let _exists = self.id(file, id)?;
-        self.resolve(id, source, dest)
+        self.resolve(id, source, dest, timeout_ms)
     }
 
     /// Finds the adapter on the way to an address (`rdma_resolve_addr`).
@@ -58,7 +84,9 @@ impl<T> CmService<T> {
         number: u32,
         source: Option<SocketAddr>,
         dest: SocketAddr,
+        timeout_ms: u32,
     ) -> Result<(), Errno> {
+        let now = self.now();
         if !self.is_in(number, &[Stage::AddrBound]) {
             let any: IpAddr = match dest {
                 SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -77,27 +105,70 @@ impl<T> CmService<T> {
         } else {
             Some(dest.ip())
         };
-        let known = to.and_then(|to| self.network.dest_gid(to));
         let from = match own.ip() {
             ip if ip.is_unspecified() => self.network.source_for(dest.ip()),
             ip => Some(ip),
         };
-        let attached = from.and_then(|from| self.network.attached(from));
-        let resp = match (known, from, attached) {
-            (Some(_), Some(from), Some(attached)) => {
-                id.attached = id.attached.or(Some(attached));
-                id.source = Some(SocketAddr::new(from, own.port()));
-                id.stage = Stage::AddrResolved;
-                EventResp { event: event::ADDR_RESOLVED, ..EventResp::default() }
+        let way = to.and_then(|to| self.network.dest_gid(to)).zip(from).and_then(|(gid, from)| {
+            Some(Way { gid, from, attached: self.network.attached(from)? })
+        });
+        let Some(way) = way else { return self.not_resolved(number, Errno::NODEV) };
+        match self.network.find(&way.attached, &way.gid) {
+            Found::Known(_) => self.resolved(number, &way),
+            Found::Nowhere => self.not_resolved(number, Errno::NODEV),
+            Found::Asked if self.resolving.len() >= RESOLVING_MAX => Err(Errno::NOMEM),
+            Found::Asked => {
+                id.stage = Stage::AddrQuery;
+                let until = now.plus(Duration::from_millis(timeout_ms.into()));
+                self.resolving.push(Resolving { id: number, way, until });
+                Ok(())
             }
-            _ => EventResp {
-                event: event::ADDR_ERROR,
-                status: -Errno::NODEV.raw_os_error(),
-                ..EventResp::default()
-            },
-        };
+        }
+    }
+
+    /// Ends the search for an address that has been found.
+    fn resolved(&mut self, number: u32, way: &Way) -> Result<(), Errno> {
+        let id = self.ids.get_mut(&number).ok_or(Errno::NOENT)?;
+        let port = id.source.map_or(0, |own| own.port());
+        id.attached = id.attached.or(Some(way.attached));
+        id.source = Some(SocketAddr::new(way.from, port));
+        id.stage = Stage::AddrResolved;
         self.tell_ports(number);
-        self.post(number, resp)
+        self.post(number, EventResp { event: event::ADDR_RESOLVED, ..EventResp::default() })
+    }
+
+    /// Ends the search for an address that cannot be reached.
+    fn not_resolved(&mut self, number: u32, error: Errno) -> Result<(), Errno> {
+        let id = self.ids.get_mut(&number).ok_or(Errno::NOENT)?;
+        id.stage = Stage::AddrBound;
+        self.tell_ports(number);
+        let status = -error.raw_os_error();
+        self.post(number, EventResp { event: event::ADDR_ERROR, status, ..EventResp::default() })
+    }
+
+    /// Looks again for the addresses for which the network was asked.
+    pub(super) fn look_again(&mut self) {
+        let now = self.now();
+        let generation = self.network.generation();
+        if self.resolving.is_empty() || self.generation == generation && now < self.next_look {
+            return;
+        }
+        (self.generation, self.next_look) = (generation, now.plus(LOOK_INTERVAL));
+        for resolving in std::mem::take(&mut self.resolving) {
+            let Resolving { id, way, until } = &resolving;
+            if !self.is_in(*id, &[Stage::AddrQuery]) {
+                continue;
+            }
+            // Without room, the event is lost, as in a kernel without memory.
+            let _lost = match self.network.find(&way.attached, &way.gid) {
+                Found::Known(_) => self.resolved(*id, way),
+                Found::Asked if now < *until => {
+                    self.resolving.push(resolving);
+                    Ok(())
+                }
+                Found::Asked | Found::Nowhere => self.not_resolved(*id, Errno::TIMEDOUT),
+            };
+        }
     }
 
     /// Refuses to look for services of InfiniBand (`ucma_resolve_ib_service`), which no adapter

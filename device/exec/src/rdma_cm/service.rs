@@ -16,6 +16,7 @@ use super::files::{CmFile, Pending, Wait};
 use super::ids::{CmId, Membership};
 use super::network::Network;
 use super::ports::Ports;
+use super::resolve::{LOOK_INTERVAL, Resolving};
 use super::wire::EventResp;
 use crate::trap::task::FileId;
 use crate::uverbs::device::Device;
@@ -40,6 +41,11 @@ pub struct CmService<T> {
     /// The identifiers of connections, by adapter and connection.
     pub(super) connections: HashMap<(usize, ConnectionId), u32>,
     pub(super) ports: Ports,
+    /// The identifiers that wait for the addresses of peers.
+    pub(super) resolving: Vec<Resolving>,
+    /// The state of the network at the last look for these, and the time of the next one.
+    pub(super) generation: u64,
+    pub(super) next_look: Nanos,
     /// Threads that wait for events of files that are closed.
     orphans: Vec<Wait<T>>,
     /// The number of events that programs have not read.
@@ -63,6 +69,9 @@ impl<T> CmService<T> {
             groups: HashMap::new(),
             connections: HashMap::new(),
             ports,
+            resolving: Vec::new(),
+            generation: 0,
+            next_look: Nanos::default(),
             orphans: Vec::new(),
             events: Arc::default(),
             last: 0,
@@ -174,8 +183,9 @@ impl<T> CmService<T> {
     #[must_use]
     pub fn idle(&self) -> Option<Duration> {
         let unsent = self.network.has_unsent().then_some(NO_ROOM_PAUSE);
+        let asked = (!self.resolving.is_empty()).then_some(LOOK_INTERVAL);
         let due = self.network.deadline().map(|at| at.since(self.now()));
-        unsent.into_iter().chain(due).min()
+        unsent.into_iter().chain(asked).chain(due).min()
     }
 
     /// Handles messages that have arrived, and does what is due. Returns whether more messages
@@ -184,6 +194,7 @@ impl<T> CmService<T> {
         let now = self.now();
         let more = self.network.receive(now);
         self.network.expire(now);
+        self.look_again();
         self.settle();
         more
     }

@@ -13,6 +13,7 @@ use vrnic_adapter::host::GuestMemory;
 
 use super::caller::Caller;
 use super::connections::{self, Connections};
+use super::deferred::Deferred;
 use super::opened::Files;
 use crate::adapter::bell::Bell;
 use crate::memory::space::Space;
@@ -25,6 +26,7 @@ use crate::trap::paths::Link;
 use crate::trap::stat::{self, DeviceNumber};
 use crate::trap::tree::Tree;
 use crate::trap::{paths, task};
+use crate::uverbs::address::ASKED;
 use crate::uverbs::device::Device;
 use crate::uverbs::dispatch;
 
@@ -49,6 +51,8 @@ pub struct Answers {
     pub files: Files,
     /// The connection manager.
     pub connections: Connections,
+    /// Requests that wait for the addresses of peers.
+    pub deferred: Deferred,
     /// What rings when messages for the connection manager have arrived.
     pub bell: Arc<Bell>,
     /// The lowest descriptor of a device file.
@@ -68,19 +72,21 @@ impl Answers {
                 PollFd::new(self.files.closing().as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             ];
-            let polled = poll(&mut ready, timeout(&self.connections, next_look));
+            let polled = poll(&mut ready, self.timeout(next_look));
             let [calls, closed, rung] =
                 ready.map(|file| file.revents().unwrap_or(PollFlags::empty()));
             if polled.is_err() {
                 continue;
             }
-            if rung.contains(PollFlags::POLLIN) {
+            if is_set(rung) {
                 self.bell.quiet();
             }
             let _message = catch_unwind(AssertUnwindSafe(|| {
-                self.look(closed.contains(PollFlags::POLLIN), &mut next_look);
+                let (closed, rung) = (is_set(closed), is_set(rung));
+                self.look(closed, &mut next_look);
+                self.try_again(rung);
             }));
-            if calls.contains(PollFlags::POLLIN) {
+            if is_set(calls) {
                 self.one();
             } else if calls.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) {
                 return;
@@ -251,7 +257,40 @@ impl Answers {
         if self.files.device(file).is_none() {
             return Answer::Continue;
         }
-        self.request(id, call, file).map(|()| Answer::Value(0)).into()
+        match self.request(id, call, file) {
+            Err(ASKED) if self.deferred.add(id, *call, file) => Answer::Given,
+            Err(ASKED) => Answer::Failed(Errno::TIMEDOUT),
+            done => done.map(|()| Answer::Value(0)).into(),
+        }
+    }
+
+    /// Executes requests again that wait for the addresses of peers, if it is time or if the bell
+    /// has rung.
+    fn try_again(&mut self, rung: bool) {
+        for waiting in self.deferred.take(rung) {
+            let done = match self.request(waiting.id, &waiting.call, waiting.file) {
+                Err(ASKED) if !waiting.is_over(Instant::now()) => {
+                    self.deferred.put_back(waiting);
+                    continue;
+                }
+                Err(ASKED) => Err(Errno::TIMEDOUT),
+                done => done.map(|()| Answer::Value(0)),
+            };
+            let _gone = self.listener.answer(waiting.id, done.into());
+        }
+    }
+
+    /// Returns how long to wait for system calls: until there is something to do without them, and
+    /// not long if threads wait for events, because they may have to handle signals.
+    fn timeout(&self, next_look: Instant) -> PollTimeout {
+        let until = |time: Instant| time.saturating_duration_since(Instant::now());
+        let look = self.connections.has_waits().then_some(next_look);
+        let times = look.into_iter().chain(self.deferred.next()).map(until);
+        let until = times.chain(self.connections.idle()).min();
+        until.map_or(PollTimeout::NONE, |until| {
+            let milliseconds = u16::try_from(until.as_millis() + 1).unwrap_or(u16::MAX);
+            PollTimeout::from(milliseconds)
+        })
     }
 
     fn request(&mut self, id: Id, call: &Call, file: task::FileId) -> Result<(), Errno> {
@@ -286,14 +325,7 @@ impl Answers {
     }
 }
 
-/// Returns how long to wait for system calls: until the connection manager has something to do, and
-/// not long if threads wait for its events, because they may have to handle signals.
-fn timeout(connections: &Connections, next_look: Instant) -> PollTimeout {
-    let look = || next_look.saturating_duration_since(Instant::now());
-    let look = connections.has_waits().then(look);
-    let until = look.into_iter().chain(connections.idle()).min();
-    until.map_or(PollTimeout::NONE, |until| {
-        let milliseconds = u16::try_from(until.as_millis() + 1).unwrap_or(u16::MAX);
-        PollTimeout::from(milliseconds)
-    })
+/// Returns whether a file is ready.
+fn is_set(flags: PollFlags) -> bool {
+    flags.contains(PollFlags::POLLIN)
 }

@@ -10,7 +10,11 @@ use super::objects::Object;
 use super::request::Request;
 use super::wire::{UHW_OUT, device::CORE_OUT};
 use super::write::{AhAttr, CreateAh, QpDest};
+use crate::join::neighbors::Found;
 
+/// What a request fails with that is executed again when the network has answered, or after a
+/// second. Programs do not see it.
+pub const ASKED: Errno = Errno::INPROGRESS;
 /// Largest flow label: 20 bits.
 const FLOW_LABEL_MAX: u32 = (1 << 20) - 1;
 
@@ -19,15 +23,19 @@ const FLOW_LABEL_MAX: u32 = (1 << 20) - 1;
 ///
 /// # Errors
 /// `EINVAL` if it has no global route, a port or a source GID that does not exist; `ENETUNREACH` if
-/// no adapter has the destination GID.
+/// no station has the destination GID, and [`ASKED`] if that is not known yet.
 pub fn encode(device: &Device, path: &QpDest) -> Result<AddressVector, Errno> {
-    let source = device.gids().get(usize::from(path.sgid_index));
-    if path.is_global == 0 || path.port_num != PORT || source.is_none() {
+    let source = device.gids().get(usize::from(path.sgid_index)).ok_or(Errno::INVAL)?;
+    if path.is_global == 0 || path.port_num != PORT {
         return Err(Errno::INVAL);
     }
     Ok(AddressVector {
         dgid: path.dgid,
-        dmac: mac(device, &path.dgid).ok_or(Errno::NETUNREACH)?,
+        dmac: match find(device, source, &path.dgid) {
+            Found::Known(mac) => mac,
+            Found::Asked => return Err(ASKED),
+            Found::Nowhere => return Err(Errno::NETUNREACH),
+        },
         vlan: NO_VLAN.into(),
         sgid_index: u16::from(path.sgid_index).into(),
         sl: path.sl,
@@ -54,16 +62,22 @@ pub fn decode(av: &AddressVector) -> QpDest {
     }
 }
 
-/// Returns the MAC for a GID: that of a group (RFC 1112, RFC 2464), that of an adapter, or the one
-/// in a link-local address.
-fn mac(device: &Device, gid: &[u8; 16]) -> Option<[u8; 6]> {
+/// Returns the MAC for a GID: that of a group (RFC 1112, RFC 2464), the one in a link-local
+/// address, or that of the station that has the GID, which may have to be asked with an own one.
+fn find(device: &Device, own: &[u8; 16], gid: &[u8; 16]) -> Found {
+    contained(gid).map_or_else(|| device.neighbors().find(own, gid), Found::Known)
+}
+
+/// Returns the MAC that follows from a GID, if one does.
+#[must_use]
+pub fn contained(gid: &[u8; 16]) -> Option<[u8; 6]> {
     match *gid {
         [0xff, .., a, b, c, d] => Some([0x33, 0x33, a, b, c, d]),
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] if a & 0xf0 == 0xe0 => {
             Some([1, 0, 0x5e, b & 0x7f, c, d])
         }
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, _, _, d, e, f] => Some([a ^ 2, b, c, d, e, f]),
-        _ => device.neighbor(gid),
+        _ => None,
     }
 }
 

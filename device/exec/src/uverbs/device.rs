@@ -1,6 +1,5 @@
 //! An adapter, as its device file shows it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use vrnic_abi::admin::DeviceCaps;
@@ -10,6 +9,7 @@ use super::domains::Domains;
 use super::routes::Routes;
 use super::write::{DeviceResp, DeviceRespEx, GidEntry, PortResp};
 use crate::adapter::driver::Driver;
+use crate::join::neighbors::Neighbors;
 use crate::trap::tree::guid;
 
 /// `enum ib_mtu`: 4,096 bytes.
@@ -48,9 +48,6 @@ pub struct Device {
     /// The index of the network interface of the GIDs.
     interface: u32,
 }
-
-/// The MACs of the GIDs of all adapters.
-pub type Neighbors = HashMap<[u8; 16], [u8; 6]>;
 
 impl Device {
     /// Returns the adapter with this number in the list, which has these GIDs.
@@ -96,10 +93,10 @@ impl Device {
         &self.gids
     }
 
-    /// Returns the MAC of the adapter that has a GID.
+    /// Returns the MACs of addresses.
     #[must_use]
-    pub fn neighbor(&self, gid: &[u8; 16]) -> Option<[u8; 6]> {
-        self.neighbors.get(gid).copied()
+    pub fn neighbors(&self) -> &Arc<Neighbors> {
+        &self.neighbors
     }
 
     /// Returns the ways of events.

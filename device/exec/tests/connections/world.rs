@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vrnic_exec::adapter::driver::Driver;
 use vrnic_exec::adapter::host::{ProcessHost, system_clock};
+use vrnic_exec::join::neighbors::Neighbors;
 use vrnic_exec::memory::spaces::{Placement, Spaces};
 use vrnic_exec::rdma_cm::ports::Ports;
 use vrnic_exec::rdma_cm::request::Outcome;
@@ -21,7 +22,7 @@ use vrnic_exec::rdma_cm::wire::{
 };
 use vrnic_exec::trap::task::FileId;
 use vrnic_exec::trap::tree::{ipv4_gid, link_local_gid};
-use vrnic_exec::uverbs::device::{Device, Neighbors};
+use vrnic_exec::uverbs::device::Device;
 use vrnic_exec::uverbs::process::Process;
 use vrnic_exec::uverbs::routes::Routes;
 use vrnic_packet::MacAddr;
@@ -87,7 +88,7 @@ impl World {
         let fabric = Arc::default();
         let mut drivers = Vec::new();
         let mut all = Vec::new();
-        let mut neighbors = Neighbors::new();
+        let mut neighbors = Vec::new();
         for last in 1..=2 {
             let host = ProcessHost::new(&spaces, &Arc::default(), system_clock()).expect("memory");
             let mac = [2, 0, 0, 0, 0, last];
@@ -96,12 +97,13 @@ impl World {
             let gids = vec![link_local_gid(mac), ipv4_gid([127, 0, 0, last].into())];
             for (index, gid) in (0..).zip(&gids) {
                 driver.set_gid(index, *gid).expect("an address");
-                neighbors.insert(*gid, mac);
+                neighbors.push((*gid, mac));
             }
             drivers.push(driver);
             all.push(gids);
         }
-        let (drivers, neighbors): (Arc<[_]>, _) = (drivers.into(), Arc::new(neighbors));
+        let (drivers, neighbors): (Arc<[_]>, _) =
+            (drivers.into(), Arc::new(neighbors.into_iter().collect::<Neighbors>()));
         let routes = Arc::new(Routes::default());
         let device =
             |(number, gids)| Arc::new(Device::new(&drivers, number, gids, &neighbors, &routes));
