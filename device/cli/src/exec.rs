@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use vrnic_control_api::assignment::{Amount, Assignment};
+use vrnic_exec::adapter::switch::Start;
 use vrnic_exec::environment::check;
+use vrnic_exec::join::folder::place;
+use vrnic_exec::join::membership::Join;
 use vrnic_exec::run::{Options, execute, start};
 use vrnic_exec::supervisor::program::Ended;
 use vrnic_exec::trap::launch::NotExecuted;
@@ -29,9 +32,14 @@ pub(crate) struct Exec {
     /// 127.0.0.2, and so on
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     adapters: usize,
-    /// Address of vrnic0, in 127.0.0.0/8. The next adapter has the next address
+    /// Address of vrnic0, in 127.0.0.0/8, or any with --join. The next adapter has the next address
     #[arg(long = "as", value_name = "ADDRESS")]
     address: Option<Ipv4Addr>,
+    /// Join the network of all `vrnic exec` on this host that name the same. NAME is a word, or the
+    /// path of a folder, which containers may share. It may also be the socket of an uplink of
+    /// vrnicd, which then needs --as
+    #[arg(long, value_name = "NAME")]
+    join: Option<PathBuf>,
     /// The most objects that each adapter has, such as qp=4. May be repeated
     #[arg(long, value_name = "NAME=NUMBER")]
     limit: Vec<Amount>,
@@ -80,7 +88,7 @@ pub(crate) struct Exec {
 }
 
 /// Runs the program. Returns its exit status, or 125 to 127 if it could not be started.
-pub(crate) fn main(exec: Exec) -> ExitCode {
+pub(crate) fn main(exec: Exec, switch: Start) -> ExitCode {
     if exec.check_env {
         let (report, fits) = check();
         print!("{report}");
@@ -102,6 +110,7 @@ pub(crate) fn main(exec: Exec) -> ExitCode {
     let options = Options {
         adapters: exec.adapters,
         address: exec.address,
+        join: exec.join.map(|name| Join { place: place(&name), switch }),
         limits: Assignment::last(&exec.limit),
         profile,
         faults: exec.fault,

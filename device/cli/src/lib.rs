@@ -38,6 +38,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use vrnic_control_api::Address;
+use vrnic_exec::adapter::switch::Start;
 
 use crate::client::Client;
 use crate::show::Kind;
@@ -132,16 +133,17 @@ enum Command {
     },
 }
 
-/// Runs the command. `daemon` returns the options of vrnicd, for its manual page.
+/// Runs the command. `daemon` returns the options of vrnicd, for its manual page; `switch` starts a
+/// switch for `vrnic exec --join`.
 #[must_use]
-pub fn main(daemon: fn() -> clap::Command) -> ExitCode {
+pub fn main(daemon: fn() -> clap::Command, switch: Start) -> ExitCode {
     let mut args = Args::parse();
     if let Some(folder) = &args.sockets {
         args.monitor = Address::Path(folder.join("monitor.sock"));
         args.control = folder.join("control.sock");
     }
     if let Command::Exec(exec) = args.command {
-        return exec::main(exec);
+        return exec::main(exec, switch);
     }
     if let Command::Check(check) = args.command {
         return check::main(check);

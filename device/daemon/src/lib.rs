@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`cli`], [`config`] | the command line, the file, and the resulting settings |
 //! | [`daemon`] | start and end of everything, and periodic work |
+//! | `exec_switch` | the switch for programs that run without the daemon (feature `cli`) |
 //! | [`hosted`] | the adapters of this process, and their PCI interface for the VMM |
 //! | [`host`] | the environment of an adapter model: vectors, control thread, containment of panics |
 //! | [`vfio`] | the vfio-user sockets |
@@ -21,6 +22,8 @@
 pub mod cli;
 pub mod config;
 pub mod daemon;
+#[cfg(feature = "cli")]
+pub mod exec_switch;
 pub mod faults;
 pub mod host;
 pub mod hosted;

@@ -7,5 +7,5 @@ use clap::CommandFactory;
 use vrnic_device::cli::Args;
 
 fn main() -> ExitCode {
-    vrnic_cli::main(Args::command)
+    vrnic_cli::main(Args::command, vrnic_device::exec_switch::start)
 }

@@ -5,11 +5,12 @@
 //! This program is also the supervisor: with `supervise NUMBER PROGRAM…` it runs a program, and
 //! with `--check-env` instead of a program it checks the host. Rules for faults are in
 //! `VRNIC_RULES`, one a line, and must hit. `VRNIC_PCAP` and `VRNIC_TRACE` name files for a capture
-//! and for timelines, `VRNIC_REPORT` one for a report, `VRNIC_ADDRESS` the first address, and
-//! `VRNIC_LIMITS` the most objects.
+//! and for timelines, `VRNIC_REPORT` one for a report, `VRNIC_ADDRESS` the first address,
+//! `VRNIC_JOIN` the folder of a network, and `VRNIC_LIMITS` the most objects.
 #![forbid(unsafe_code)]
 
 mod connections;
+mod joined;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +18,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use vrnic_device::exec_switch::start;
 use vrnic_exec::environment::check;
+use vrnic_exec::join::membership::Join;
 use vrnic_exec::run::{Options, run};
 use vrnic_stock::{built, is_installed, pair, plugin};
 
@@ -32,6 +35,8 @@ const TRACE: &str = "VRNIC_TRACE";
 const REPORT: &str = "VRNIC_REPORT";
 const ADDRESS: &str = "VRNIC_ADDRESS";
 const LIMITS: &str = "VRNIC_LIMITS";
+/// The environment variable with the folder of a network that is shared.
+const JOIN: &str = "VRNIC_JOIN";
 /// The environment variable that demands all programs.
 const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
 
@@ -54,7 +59,9 @@ fn main() -> ExitCode {
         let address = std::env::var(ADDRESS).ok().map(|text| text.parse().expect("an address"));
         let limits = std::env::var(LIMITS).map(|text| text.parse().expect("limits"));
         let limits = limits.unwrap_or_default();
-        let own = Options { adapters, address, limits, program, arguments, ..Options::default() };
+        let join = std::env::var_os(JOIN).map(|place| Join { place: place.into(), switch: start });
+        let own = Options { adapters, address, join, limits, ..Options::default() };
+        let own = Options { program, arguments, ..own };
         let options = Options { faults, must_hit: true, pcap, trace, report, ..own };
         return match run(&options) {
             Ok(ended) => ended.exit(),
@@ -69,6 +76,7 @@ fn main() -> ExitCode {
     trials.extend(faults());
     trials.extend(files());
     trials.extend(connections::trials(std::env::var_os(DEMANDED).is_some()));
+    trials.extend(joined::trials(std::env::var_os(DEMANDED).is_some()));
     trials.push(cases());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

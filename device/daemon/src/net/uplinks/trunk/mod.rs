@@ -54,6 +54,8 @@ pub enum End {
     Listen(SocketFile),
     /// The other daemon listens at this path.
     Connect(PathBuf),
+    /// The connection is there already, until the trunk begins to use it. There is no other one.
+    Connected(Option<OwnedFd>),
 }
 
 /// The line to another daemon.
@@ -235,7 +237,7 @@ impl Line for Trunk {
     fn door(&self) -> Option<BorrowedFd<'_>> {
         match &self.end {
             End::Listen(socket) => Some(socket.listener().as_fd()),
-            End::Connect(_) => None,
+            End::Connect(_) | End::Connected(_) => None,
         }
     }
 
@@ -289,8 +291,12 @@ impl Line for Trunk {
             });
             return Change::Gone;
         }
-        let End::Connect(path) = &self.end else { return Change::None };
-        match dial(path).and_then(|socket| self.open(socket)) {
+        let socket = match &mut self.end {
+            End::Listen(_) | End::Connected(None) => return Change::None,
+            End::Connect(path) => dial(path),
+            End::Connected(socket) => socket.take().ok_or_else(|| Errno::NOTCONN.into()),
+        };
+        match socket.and_then(|socket| self.open(socket)) {
             Ok(change) => change,
             Err(error) => {
                 if !std::mem::replace(&mut self.logged, true)
