@@ -58,7 +58,8 @@ impl Ring {
 
     /// All that is new, and whose it is.
     fn take(&self, consumer: &mut Consumer) -> Vec<(u32, u32)> {
-        let next = || consumer.next(self).unwrap().map(|index| (index, self.entry(index).get().1));
+        let mut round = consumer.round(self);
+        let next = || round.next().unwrap().map(|index| (index, self.entry(index).get().1));
         std::iter::from_fn(next).collect()
     }
 }
@@ -144,11 +145,27 @@ fn arming_reads_few_of_the_entries_that_wait() {
 
 #[test]
 fn a_walk_through_the_ring_ends_though_the_adapter_goes_on_writing() {
-    let (mut ring, consumer) = Ring::at(0);
+    let (mut ring, mut consumer) = Ring::at(0);
     ring.hurries = true;
     consumer.forget(&ring, 7).unwrap();
     assert_eq!(ring.looks.replace(0), SIZE);
     assert_eq!(consumer.end(&ring).unwrap(), SIZE);
+    ring.looks.set(0);
+    assert_eq!(ring.take(&mut consumer).len(), SIZE as usize, "entries that belong to nobody");
+}
+
+/// What one call has no room for, the next call takes.
+#[test]
+fn entries_are_taken_in_portions() {
+    for start in STARTS {
+        let (ring, mut consumer) = Ring::at(start);
+        (0..SIZE).for_each(|n| ring.write(start.wrapping_add(n), 7));
+        let mut round = consumer.round(&ring);
+        for n in 0..3 {
+            assert_eq!(round.next().unwrap(), Some(start.wrapping_add(n)));
+        }
+        assert_eq!(ring.take(&mut consumer).len(), SIZE as usize - 3);
+    }
 }
 
 /// Some entries have been taken, some wait in the old ring, and the adapter has written the next

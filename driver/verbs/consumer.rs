@@ -45,14 +45,10 @@ impl Consumer {
         is_ready(ring, self.index)
     }
 
-    /// Takes the next entry if there is one.
-    pub(super) fn next<E: Entries>(&mut self, ring: &E) -> Result<Option<u32>, E::Error> {
-        if !self.has_next(ring)? {
-            return Ok(None);
-        }
-        let index = self.index;
-        self.index = index.wrapping_add(1);
-        Ok(Some(index))
+    /// Begins to take entries, of one round of the ring at most: the adapter may go on writing
+    /// entries that belong to nobody.
+    pub(super) fn round<'a, E: Entries>(&'a mut self, ring: &'a E) -> Round<'a, E> {
+        Round { left: ring.size(), consumer: self, ring }
     }
 
     /// Returns the first entry that has not been written.
@@ -92,6 +88,28 @@ impl Consumer {
             }
         }
         Ok(())
+    }
+}
+
+/// A walk that takes entries of a ring, each place of it once at most.
+pub(super) struct Round<'a, E> {
+    consumer: &'a mut Consumer,
+    ring: &'a E,
+    /// The number of entries that it may still take.
+    left: u32,
+}
+
+impl<E: Entries> Round<'_, E> {
+    /// Takes the next entry if there is one.
+    pub(super) fn next(&mut self) -> Result<Option<u32>, E::Error> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        if !self.consumer.has_next(self.ring)? {
+            return Ok(None);
+        }
+        self.left = left;
+        let index = self.consumer.index;
+        self.consumer.index = index.wrapping_add(1);
+        Ok(Some(index))
     }
 }
 

@@ -196,15 +196,12 @@ impl KernelCq {
 }
 
 impl State {
-    /// Takes completions from the ring, of one round at most: the adapter may go on writing entries
-    /// that belong to nobody.
+    /// Takes completions from the ring.
     fn take(&mut self, out: &mut Completions<'_>) -> Result {
         let Self { ring, consumer, feeders, .. } = self;
-        for _ in 0..ring.size() {
-            if out.is_full() {
-                break;
-            }
-            let Some(index) = consumer.next(ring)? else { break };
+        let mut round = consumer.round(ring);
+        while !out.is_full() {
+            let Some(index) = round.next()? else { break };
             let cqe: Cqe = ring.read(index)?;
             if let Some(feeder) = feeders.get(&cqe.qpn.get()) {
                 feeder.queues.free(cqe.opcode & RECV != 0, cqe.wqe_index.get());
