@@ -3,14 +3,17 @@
 use rustix::fs::MemfdFlags;
 use vrnic_abi::UarIndex;
 use vrnic_abi::regs::Control;
-use vrnic_adapter::host::DoorbellBar;
+use vrnic_adapter::host::{DoorbellBar, Lane};
 
 use vrnic_adapter::slice::SLICE;
 
 use super::*;
 use crate::host::control::{self, ControlRequests, ControlThread};
+use crate::memory::messages::{End, Unanswered};
 
 const LEN: u64 = 1 << 20;
+/// An address without memory of the guest, which messages to the VMM reach.
+const FAR: u64 = 1 << 40;
 
 /// An adapter with guest memory, and the VMM's side of it.
 struct Rig {
@@ -19,25 +22,26 @@ struct Rig {
     _control: ControlThread,
 }
 
-fn hosted(name: &str, mac: [u8; 6]) -> (Arc<HostedAdapter>, ControlHandle, ControlRequests) {
+fn hosted(
+    name: &str,
+    mac: [u8; 6],
+    rules: MapRules,
+) -> (Arc<HostedAdapter>, ControlHandle, ControlRequests) {
     let wakers = Arc::from([Arc::new(Waker::new().expect("waker"))]);
     let (control, requests) = control::channel();
     let (fabric, limits) = (Arc::default(), Limits::default());
-    let hosted = HostedAdapter::new(
-        name,
-        MacAddr(mac),
-        &wakers,
-        &fabric,
-        limits,
-        MapRules::share(1),
-        control.clone(),
-    );
+    let hosted =
+        HostedAdapter::new(name, MacAddr(mac), &wakers, &fabric, limits, rules, control.clone());
     (Arc::new(hosted.expect("function")), control, requests)
 }
 
 impl Rig {
     fn new() -> Self {
-        let (hosted, control, requests) = hosted("t", [2, 0, 0, 0, 0, 1]);
+        Self::with(MapRules::share(1))
+    }
+
+    fn with(rules: MapRules) -> Self {
+        let (hosted, control, requests) = hosted("t", [2, 0, 0, 0, 0, 1], rules);
         let target = Arc::clone(&hosted);
         let work = move || target.control();
         let control = ControlThread::start("t", control, requests, work).expect("thread");
@@ -141,7 +145,7 @@ fn a_fault_anywhere_stops_its_function_until_a_reset() {
 /// is.
 #[test]
 fn the_switch_only_leaves_a_note() {
-    let (hosted, _control, _requests) = hosted("t", [2, 0, 0, 0, 0, 2]);
+    let (hosted, _control, _requests) = hosted("t", [2, 0, 0, 0, 0, 2], MapRules::share(1));
     hosted.adapter.host().trap.store(true, Ordering::SeqCst);
     hosted.set_link(true);
     assert!(!hosted.failure.is_set());
@@ -164,4 +168,55 @@ fn no_reset_of_a_failure_comes_after_that_of_the_vmm() {
         std::thread::yield_now();
         assert!(rig.status().contains(Status::ENABLED), "round {round}");
     }
+}
+
+/// A VMM that answers a write some time later.
+#[derive(Debug, Default)]
+struct SlowVmm {
+    begun: AtomicBool,
+    answered: AtomicBool,
+}
+
+impl Messages for SlowVmm {
+    fn read(&self, _addr: u64, _len: usize, _end: &End) -> Result<Vec<u8>, Unanswered> {
+        Err(Unanswered::Closed)
+    }
+
+    fn write(&self, _addr: u64, _bytes: &[u8], _end: &End) -> Result<(), Unanswered> {
+        self.begun.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(300));
+        self.answered.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn is_owed(&self, _addr: u64, _len: u64) -> bool {
+        false
+    }
+
+    fn disconnect(&self) {}
+}
+
+/// The driver gives memory back when a reset has ended, so the write that was with the VMM when a
+/// worker panicked has taken place before.
+#[test]
+fn the_reset_after_a_panic_awaits_the_write_that_is_with_the_vmm() {
+    let mut rig = Rig::with(MapRules { messages: true, ..MapRules::share(1) });
+    let (vmm, part) = (Arc::new(SlowVmm::default()), rig.hosted.part(0));
+    let messages = Arc::clone(&vmm) as Arc<dyn Messages>;
+    let dma = Arc::clone(&rig.hosted.adapter.host().dma);
+    dma.external().expect("messages are allowed").connect(messages);
+    rig.enable();
+    let view = dma.view(Lane::worker(0));
+    view.attend(1);
+    view.write(FAR, b"late").expect_err("it waits for the VMM");
+    drop(view);
+    while !vmm.begun.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    rig.trap(true);
+    assert!(!part.poll(SLICE).busy, "the worker panics");
+    rig.trap(false);
+    rig.wait(|status| status.contains(Status::FATAL));
+    assert!(rig.reset(), "the function works again");
+    assert!(vmm.answered.load(Ordering::SeqCst), "the write was still on its way");
 }
