@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::daemon::Daemon;
@@ -27,6 +28,17 @@ impl Process {
         let threads = fs::read_dir(format!("{folder}/task"))?.count() as u64;
         Ok(Self { memory: number(&status, "RssAnon:")?, descriptors, threads })
     }
+}
+
+/// Returns the time for which threads of a daemon were ready to run, and others had the processors.
+/// Programs whose requests time out fail on a machine that is busy with something else.
+pub(crate) fn waited(daemon: &Daemon) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).into_iter().flatten();
+    let waited = threads.flatten().filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
+    });
+    waited.sum()
 }
 
 /// What a guest uses.

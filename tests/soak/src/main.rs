@@ -104,11 +104,17 @@ fn soak(args: &Args) -> Result<bool> {
     let mut findings = 0;
     let mut run: Option<(Pair, Invariants)> = None;
     while start.elapsed() < time && findings < FINDINGS_MAX {
-        let (mut pair, mut invariants) = match run.take() {
-            Some(run) => run,
-            None => boot(args.memory)?,
+        let (mut pair, mut invariants) = match run.take().map_or_else(|| boot(args.memory), Ok) {
+            Ok(run) => run,
+            Err(error) => {
+                println!("FOUND before round {number}: {error:?}");
+                report.count("boot and first use".to_owned(), false, Duration::ZERO);
+                findings += 1;
+                continue;
+            }
         };
         let sides = plan::round(seed, number);
+        let before = waited(&mut pair);
         let (line, result) = round(&mut pair, &mut invariants, &sides, &mut report);
         println!("[{:>6.0} s] round {number}: {line}", start.elapsed().as_secs_f64());
         match result {
@@ -119,6 +125,10 @@ fn soak(args: &Args) -> Result<bool> {
                 let error = format!("{error:#}");
                 let line = error.lines().next().unwrap_or_default();
                 println!("FOUND with --seed {seed} in round {number}: {line}");
+                let waited = waited(&mut pair).saturating_sub(before).as_secs_f64();
+                println!(
+                    "The daemons' threads waited {waited:.1} s for a processor in this round."
+                );
                 println!("The whole text and the logs are in {}.", kept.display());
                 findings += 1;
             }
@@ -127,6 +137,11 @@ fn soak(args: &Args) -> Result<bool> {
     }
     println!("\n{}", report.table());
     Ok(report.passed())
+}
+
+/// Returns the time for which the threads of both daemons have waited for a processor.
+fn waited(pair: &mut Pair) -> Duration {
+    pair.daemons().map(|daemon| figures::waited(daemon)).sum()
 }
 
 /// Returns a seed that no other run has.
