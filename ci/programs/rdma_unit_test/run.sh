@@ -1,5 +1,6 @@
 # Runs the programs of rdma-unit-test in a guest, and compares what failed with the list of what is expected to fail.
-# $parts names the programs, $filter is GoogleTest's, $seconds the time of the random walk. Sourced by sh.
+# $parts names the programs, $filter is GoogleTest's, $seconds the time of the random walk, and $seed the number that
+# chooses its steps. Sourced by sh.
 options="--ipv4_only --verbs_mtu=1024 --device_name=$VRNIC_DEVICE --completion_wait_multiplier=8 --other_wait_multiplier=8"
 case $VRNIC_DEVICE in rxe*) column=rxe ;; *) column=vrnic ;; esac
 # Lines of `expected` that count for this device: a device or "both", a case's name with wildcards, and the reason.
@@ -44,6 +45,8 @@ for part in $parts; do
 	case $part in
 	walk)
 		# Two clients on one adapter; a result that they do not expect ends the program.
+		echo "rdma-unit-test: a walk of $seconds s with RDMA_UNIT_TEST_SEED=$seed"
+		export RDMA_UNIT_TEST_SEED="$seed"
 		./walk $options --duration="$seconds" --clients=2 >log 2>&1 && passed=$((passed + 1)) || broken="$broken walk"
 		cp log "$VRNIC_OUTPUT/walk.log"
 		tail -n 60 log
