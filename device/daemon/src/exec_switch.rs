@@ -10,6 +10,7 @@ use vrnic_control_api::port_view::Kind;
 use vrnic_exec::adapter::switch::{Port, Switch, TrunkView, Way};
 use vrnic_packet::{MacAddr, VlanMac};
 
+use crate::net::line::Line;
 use crate::net::port::setup::{FrameSink, PortSetup, Vmm};
 use crate::net::thread::SwitchThread;
 use crate::net::uplinks::trunk::{End, Trunk};
@@ -56,8 +57,10 @@ impl Switch for ExecSwitch {
             Way::Connected(socket) => End::Connected(Some(socket)),
             Way::Daemon(path) => End::Connect(path),
         };
-        let line = Some(Box::new(Trunk::new(end)) as _);
-        self.thread.handle().add(PortSetup { line, ..PortSetup::new(name, Kind::Trunk) })
+        let line: Box<dyn Line> = Box::new(Trunk::new(end));
+        self.thread
+            .handle()
+            .add(PortSetup { line: Some(line), ..PortSetup::new(name, Kind::Trunk) })
     }
 
     fn remove(&self, name: &str) {

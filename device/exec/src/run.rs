@@ -28,7 +28,7 @@ use crate::control::files;
 use crate::control::report::Report;
 use crate::control::shown::Shown;
 use crate::join::folder::own_folder;
-use crate::join::membership::{self, Join, Joining, Membership};
+use crate::join::membership::{self, Join, Joined, Joining};
 use crate::join::neighbors::Neighbors;
 use crate::memory::spaces::Spaces;
 use crate::rdma_cm::ports::Ports;
@@ -68,8 +68,8 @@ pub struct Options {
     /// Number of adapters. Each has an address of its own.
     pub adapters: usize,
     /// The address of the first adapter, which is in 127.0.0.0/8 unless a network is joined. The
-    /// next one has the next address. Without it, they are 127.0.0.1, 127.0.0.2, and so on, or those
-    /// that are free in the network.
+    /// next one has the next address. Without it, they are 127.0.0.1, 127.0.0.2, and so on, or
+    /// those that are free in the network.
     pub address: Option<Ipv4Addr>,
     /// The network of others that the adapters join.
     pub join: Option<Join>,
@@ -110,7 +110,7 @@ pub struct Running {
     report: Option<Report>,
     sockets: Option<Sockets>,
     worker: Worker,
-    membership: Option<Membership>,
+    membership: Option<Joined>,
     tree: Arc<Tree>,
 }
 
@@ -236,13 +236,16 @@ pub fn execute(options: &Options) -> anyhow::Error {
     anyhow::Error::new(NotExecuted(error)).context(what)
 }
 
-/// Offers the plugin and the sockets for clients. Returns the sockets, and the environment variables
-/// by which the program finds both.
+/// Environment variables, with their values.
+type Environment = Vec<(OsString, OsString)>;
+
+/// Offers the plugin and the sockets for clients. Returns the sockets, and the environment
+/// variables by which the program finds both.
 fn offer(
     options: &Options,
     tree: &Tree,
     shown: &Shown,
-) -> anyhow::Result<(Option<Sockets>, Vec<(OsString, OsString)>)> {
+) -> anyhow::Result<(Option<Sockets>, Environment)> {
     let library = plugin::offer(&plugin::find()?, &tree.place("/lib"))?;
     let sockets = open_sockets(options.sockets.as_deref(), tree, shown)?;
     let mut environment = vec![library, (INSIDE.into(), "1".into())];
@@ -287,7 +290,7 @@ struct Network {
     devices: Vec<Arc<Device>>,
     traffic: Arc<Traffic>,
     bell: Arc<Bell>,
-    membership: Option<Membership>,
+    membership: Option<Joined>,
 }
 
 /// Creates the adapters, and joins the network of others if there is one.

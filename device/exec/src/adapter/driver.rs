@@ -21,7 +21,7 @@ use vrnic_packet::MacAddr;
 use vrnic_profiles::{Maxima, Object, Profile};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use super::gsi::{self, Gsi};
+use super::gsi::{self, Commands, Gsi};
 use super::host::{DRIVER_LEN, ProcessHost};
 use super::ring::{AdminQueue, EventQueue, Ring, driver_addr};
 use crate::memory::words;
@@ -297,6 +297,24 @@ impl Driver {
         // CAST: takes each half.
         self.write(offset, addr as u32);
         self.write(offset + 4, (addr >> 32) as u32);
+    }
+}
+
+impl Commands for Driver {
+    fn host(&self) -> &ProcessHost {
+        self.host()
+    }
+
+    fn eqn(&self) -> Eqn {
+        self.eqn
+    }
+
+    fn command<C: Command>(&self, params: &C::Params) -> Result<C::Reply, Errno> {
+        self.command::<C>(params)
+    }
+
+    fn modify_qp(&self, qpn: Qpn, mask: AttrMask, attr: &Attr) -> Result<(), Errno> {
+        self.modify_qp(qpn, mask, attr)
     }
 }
 

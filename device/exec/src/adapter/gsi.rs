@@ -5,19 +5,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use vrnic_abi::admin::{CreateCq, CreateQp, RegMr, command};
+use vrnic_abi::admin::{Command, CreateCq, CreateQp, RegMr, command};
 use vrnic_abi::cq::{CQE_LEN, Cqe, Flags as CqeFlags, STAMP_OFFSET, Status};
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, State, Type};
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{DATAGRAM_LEN, DatagramSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe};
-use vrnic_abi::{Cqn, Qpn, UarIndex};
+use vrnic_abi::{Cqn, Eqn, Qpn, UarIndex};
 use vrnic_adapter::host::DoorbellBar;
 use vrnic_cm::mad::{MAD_LEN, Mad};
 use vrnic_cm::parameters::Gid;
 use zerocopy::IntoBytes;
 
-use super::driver::Driver;
 use super::host::ProcessHost;
 use super::ring::{Ring, driver_addr};
 use crate::memory::words;
@@ -51,6 +50,21 @@ pub const MRS: u32 = 1;
 
 const _: () = assert!((HEADER_LEN + DATAGRAM_LEN) as usize + MAD_LEN <= 1 << SEND_STRIDE_LOG);
 const _: () = assert!(RECEIVE_LEN as u64 <= BUFFER_LEN);
+
+/// A driver that executes commands for its queue pair 1.
+pub(super) trait Commands {
+    /// Returns the host of the adapter.
+    fn host(&self) -> &ProcessHost;
+
+    /// Returns the event queue to which completion queues are bound.
+    fn eqn(&self) -> Eqn;
+
+    /// Executes a command.
+    fn command<C: Command>(&self, params: &C::Params) -> Result<C::Reply, Errno>;
+
+    /// Sets attributes of a queue pair.
+    fn modify_qp(&self, qpn: Qpn, mask: AttrMask, attr: &Attr) -> Result<(), Errno>;
+}
 
 /// A message that has arrived.
 #[derive(Clone, Debug)]
@@ -99,7 +113,7 @@ pub struct Gsi {
 
 impl Completions {
     /// Creates a completion queue of `1 << log` entries. Returns the number, too.
-    fn create(driver: &Driver, addr: u64, log: u8) -> Result<(Self, Cqn), Errno> {
+    fn create(driver: &impl Commands, addr: u64, log: u8) -> Result<(Self, Cqn), Errno> {
         let ring = Ring { addr, log };
         let params = CreateCq::new(0, driver.eqn(), log, ring.pages());
         let created = driver.command::<command::CreateCq>(&params)?;
@@ -128,7 +142,7 @@ impl Gsi {
     ///
     /// # Errors
     /// The adapter's refusal.
-    pub(super) fn create(driver: &Driver, base: u64) -> Result<Self, Errno> {
+    pub(super) fn create(driver: &impl Commands, base: u64) -> Result<Self, Errno> {
         let (sends, send_cqn) = Completions::create(driver, base + SEND_CQ, SENDS_LOG)?;
         let (receives, recv_cqn) = Completions::create(driver, base + RECEIVE_CQ, RECEIVES_LOG)?;
         let pdn = driver.command::<command::AllocPd>(&0.into())?;
@@ -278,6 +292,7 @@ mod tests {
     use vrnic_packet::MacAddr;
 
     use super::*;
+    use crate::adapter::driver::Driver;
     use crate::adapter::host::system_clock;
     use crate::memory::spaces::Spaces;
     use crate::trap::tree::{ipv4_gid, link_local_gid};

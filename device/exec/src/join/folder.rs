@@ -31,7 +31,7 @@ const CANDIDATES: usize = 4096;
 
 /// A member.
 #[derive(Debug)]
-pub struct Member {
+pub struct FolderMember {
     folder: PathBuf,
     /// The locks on the addresses, and their files.
     claims: Vec<(PathBuf, File)>,
@@ -100,7 +100,7 @@ fn lock_folder(folder: &Path, patience: Duration) -> anyhow::Result<File> {
     }
 }
 
-impl Member {
+impl FolderMember {
     /// Joins the network of a folder with `count` addresses: `wanted` and those after it, or free
     /// ones from `first` on. Returns the addresses, and connections to all other members.
     ///
@@ -193,7 +193,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for FolderMember {
     /// Removes the files. Without the lock they stay, and the next member removes or uses them.
     fn drop(&mut self) {
         drop(self.socket.take());
@@ -211,8 +211,9 @@ mod tests {
 
     const FIRST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-    fn join(folder: &Path, count: usize) -> (Member, Vec<Ipv4Addr>, usize) {
-        let (member, addresses, peers) = Member::join(folder, None, FIRST, count).expect("free");
+    fn join(folder: &Path, count: usize) -> (FolderMember, Vec<Ipv4Addr>, usize) {
+        let (member, addresses, peers) =
+            FolderMember::join(folder, None, FIRST, count).expect("free");
         (member, addresses, peers.len())
     }
 
@@ -234,7 +235,7 @@ mod tests {
     fn a_taken_address_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let wanted = [Ipv4Addr::new(127, 0, 1, 7)];
-        let join = || Member::join(folder.path(), Some(&wanted), FIRST, 1);
+        let join = || FolderMember::join(folder.path(), Some(&wanted), FIRST, 1);
         let first = join().expect("free");
         let refused = join().expect_err("taken").to_string();
         assert!(refused.contains("has the address 127.0.1.7; name another one"), "{refused}");

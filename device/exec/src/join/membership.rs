@@ -17,7 +17,7 @@ use vrnic_adapter::ethernet::Uplink;
 use vrnic_control::capture::Captures;
 use vrnic_control::socket::accept;
 
-use super::folder::Member;
+use super::folder::FolderMember;
 use super::neighbors::Neighbors;
 use super::station::Station;
 use crate::adapter::bell::Bell;
@@ -59,7 +59,7 @@ pub struct Join {
 #[derive(Debug)]
 pub struct Joining {
     switch: Arc<dyn Switch>,
-    member: Option<Member>,
+    member: Option<FolderMember>,
     peers: Vec<OwnedFd>,
     daemon: Option<PathBuf>,
     /// The addresses.
@@ -68,7 +68,7 @@ pub struct Joining {
 
 /// A member. The membership ends when this is dropped.
 #[derive(Debug)]
-pub struct Membership {
+pub struct Joined {
     stop: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
     switch: Arc<dyn Switch>,
@@ -100,7 +100,7 @@ impl Joining {
             let (daemon, addresses) = (Some(join.place.clone()), wanted.to_vec());
             return Ok(Self { switch, member: None, peers: Vec::new(), daemon, addresses });
         }
-        let (member, addresses, peers) = Member::join(&join.place, wanted, FIRST, count)?;
+        let (member, addresses, peers) = FolderMember::join(&join.place, wanted, FIRST, count)?;
         Ok(Self { switch, member: Some(member), peers, daemon: None, addresses })
     }
 
@@ -134,7 +134,7 @@ impl Joining {
     ///
     /// # Errors
     /// Says that the daemon cannot be reached, or which address another station has.
-    pub fn connect(self, neighbors: &Arc<Neighbors>) -> anyhow::Result<Membership> {
+    pub fn connect(self, neighbors: &Arc<Neighbors>) -> anyhow::Result<Joined> {
         let Self { switch, member, peers, daemon, .. } = self;
         let mut trunks = Trunks::new(switch, Arc::clone(neighbors));
         for socket in peers {
@@ -168,11 +168,11 @@ impl Joining {
             .name("members".to_owned())
             .spawn(move || trunks.run(member.as_ref(), &stops))
             .context("no thread can be started")?;
-        Ok(Membership { stop, thread: Some(thread), switch })
+        Ok(Joined { stop, thread: Some(thread), switch })
     }
 }
 
-impl Membership {
+impl Joined {
     /// Returns the switch.
     #[must_use]
     pub fn switch(&self) -> &Arc<dyn Switch> {
@@ -180,7 +180,7 @@ impl Membership {
     }
 }
 
-impl Drop for Membership {
+impl Drop for Joined {
     fn drop(&mut self) {
         self.stop.ring();
         if let Some(thread) = self.thread.take() {
@@ -236,9 +236,9 @@ impl Trunks {
     }
 
     /// Admits other members, and removes those that have gone, until the bell rings.
-    fn run(mut self, member: Option<&Member>, stop: &Bell) {
+    fn run(mut self, member: Option<&FolderMember>, stop: &Bell) {
         mask_signals();
-        let socket = member.and_then(Member::socket);
+        let socket = member.and_then(FolderMember::socket);
         loop {
             let mut ready = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
             let listener = socket.map(|socket| socket.listener().as_fd());

@@ -9,6 +9,7 @@
 //! | [`files`] | open files, and the events in them |
 //! | [`ids`] | communication identifiers |
 //! | [`ports`] | ports of the port spaces |
+//! | [`resolving`] | identifiers that wait for the address of a peer |
 //! | [`service`] | all files and identifiers, and what connects them |
 //! | [`network`] | the addresses of adapters, and messages between their connection managers |
 //! | [`request`] | a command, copied once |
@@ -38,6 +39,7 @@ pub mod ports;
 pub mod query;
 pub mod request;
 pub mod resolve;
+pub mod resolving;
 pub mod service;
 pub mod sockaddr;
 pub mod wire;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use vrnic_cm::parameters::Path;
-use vrnic_packet::Nanos;
 
-use super::ids::{Attached, Stage};
+use super::ids::Stage;
 use super::request::CmCommand;
+use super::resolving::{LOOK_INTERVAL, PeerWay, Resolving};
 use super::service::CmService;
 use super::sockaddr::{decode, decode_optional, decode_sized};
 use super::wire::{EventResp, ResolveAddr, ResolveIp, ResolveRoute, event};
@@ -21,28 +21,6 @@ const LIFETIME: u8 = 16;
 pub const HOP_LIMIT: u8 = 64;
 /// Maximum number of identifiers that wait for addresses.
 const RESOLVING_MAX: usize = 4096;
-/// The time between two looks for addresses that the network was asked for.
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The way to a peer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
-    /// The GID of the peer.
-    gid: [u8; 16],
-    /// The own address.
-    from: IpAddr,
-    /// The adapter.
-    attached: Attached,
-}
-
-/// An identifier that waits for the address of a peer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Resolving {
-    id: u32,
-    way: Way,
-    until: Nanos,
-}
-
 impl<T> CmService<T> {
     /// Finds the adapter on the way to an address (`ucma_resolve_ip`).
     pub(super) fn resolve_ip(
@@ -110,7 +88,7 @@ impl<T> CmService<T> {
             ip => Some(ip),
         };
         let way = to.and_then(|to| self.network.dest_gid(to)).zip(from).and_then(|(gid, from)| {
-            Some(Way { gid, from, attached: self.network.attached(from)? })
+            Some(PeerWay { gid, from, attached: self.network.attached(from)? })
         });
         let Some(way) = way else { return self.not_resolved(number, Errno::NODEV) };
         match self.network.find(&way.attached, &way.gid) {
@@ -127,7 +105,7 @@ impl<T> CmService<T> {
     }
 
     /// Ends the search for an address that has been found.
-    fn resolved(&mut self, number: u32, way: &Way) -> Result<(), Errno> {
+    fn resolved(&mut self, number: u32, way: &PeerWay) -> Result<(), Errno> {
         let id = self.ids.get_mut(&number).ok_or(Errno::NOENT)?;
         let port = id.source.map_or(0, |own| own.port());
         id.attached = id.attached.or(Some(way.attached));

@@ -16,7 +16,7 @@ use super::files::{CmFile, Pending, Wait};
 use super::ids::{CmId, Membership};
 use super::network::Network;
 use super::ports::Ports;
-use super::resolve::{LOOK_INTERVAL, Resolving};
+use super::resolving::{LOOK_INTERVAL, Resolving};
 use super::wire::EventResp;
 use crate::trap::task::FileId;
 use crate::uverbs::device::Device;

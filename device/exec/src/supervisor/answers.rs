@@ -171,7 +171,8 @@ impl Answers {
     }
 
     /// Opens a file of the adapters to which a link of `/proc` leads. That is another file, as with
-    /// the kernel's: the end of one is not the end of the other. `None` if the link leads elsewhere.
+    /// the kernel's: the end of one is not the end of the other. `None` if the link leads
+    /// elsewhere.
     fn open_again(&mut self, id: Id, call: &Call, link: Link, flags: i32) -> Option<Answer> {
         let process = link.process.map_or(call.thread, Pid::from_raw);
         let file = task::file(process, link.descriptor).ok()?;
