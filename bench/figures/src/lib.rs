@@ -2,16 +2,9 @@
 //!
 //! A [`Figure`] is a subject and a quantity. `vrnic-bench` measures it, and writes its text into
 //! tables and JSON; `vrnic-compare` parses the text. Each text stands here only, in a table that
-//! both directions derive from. The module [`svg`] draws charts.
-//!
-//! ```
-//! use vrnic_figures::{Figure, Link, Operation, Quantity, Subject, Way};
-//!
-//! let way = Way::Packets(Link::Trunk);
-//! let figure = Figure(Subject::Messages(65536, Operation::Write, way), Quantity::Gigabytes);
-//! assert_eq!(figure.to_string(), "65536 B Write, packets, trunk, GB/s");
-//! assert_eq!("65536 B Write, packets, trunk, GB/s".parse(), Ok(figure));
-//! ```
+//! both directions derive from. For example, the text "65536 B Write, packets, trunk, GB/s" is
+//! `Figure(Subject::Messages(65536, Operation::Write, Way::Packets(Link::Trunk)),
+//! Quantity::Gigabytes)`. The module [`svg`] draws charts.
 #![forbid(unsafe_code)]
 
 pub mod svg;
@@ -270,6 +263,15 @@ mod tests {
             assert_eq!(figure.to_string().parse(), Ok(figure), "{figure}");
         }
         assert_eq!("65536 B Write, packets, GB/s".parse::<Figure>().ok(), None);
+    }
+
+    #[test]
+    fn the_text_of_a_figure_has_its_parts() {
+        let way = Way::Packets(Link::Trunk);
+        let figure = Figure(Subject::Messages(65536, Operation::Write, way), Quantity::Gigabytes);
+        let text = "65536 B Write, packets, trunk, GB/s";
+        assert_eq!(figure.to_string(), text);
+        assert_eq!(text.parse(), Ok(figure));
     }
 
     #[test]

@@ -23,13 +23,6 @@
 //! | [`time`] | points in time |
 //! | [`rate`] | rates in bits per second, the pacing of frames |
 //! | [`service`] | the fields of frames that say which class of service they have |
-//!
-//! ```
-//! use vrnic_packet::{Reader, Short};
-//!
-//! let mut udp = Reader::new(&[0x12, 0xb7, 0x12, 0xb7, 0x00]);
-//! assert_eq!((udp.u16(), udp.u16(), udp.u16()), (Ok(4791), Ok(4791), Err(Short)));
-//! ```
 #![forbid(unsafe_code)]
 
 pub mod checksum;

@@ -131,3 +131,15 @@ impl<'a> Writer<'a> {
         self.written
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shows: hostile
+    #[test]
+    fn a_field_beyond_the_end_is_an_error() {
+        let mut udp = Reader::new(&[0x12, 0xb7, 0x12, 0xb7, 0x00]);
+        assert_eq!((udp.u16(), udp.u16(), udp.u16()), (Ok(4791), Ok(4791), Err(Short)));
+    }
+}

@@ -1,6 +1,5 @@
 //! Lines that are too long, and lines with which code in documentation begins.
 
-use std::fs;
 use std::path::Path;
 
 use crate::files;
@@ -21,23 +20,10 @@ pub(crate) fn comments(file: &Path) -> Vec<String> {
     named(file, long_comments(&files::text(file)))
 }
 
-/// Returns the lines of a Rust file with which code in documentation begins that `scripts/test`
-/// does not run: it names the crates with such code. Other blocks there are marked as text.
+/// Returns the lines of a Rust file with which code in documentation begins. No command runs such
+/// code, so that it stands in tests, and other blocks there are marked as text.
 pub(crate) fn documented_code(file: &Path) -> Vec<String> {
-    let script = files::text(Path::new("scripts/test"));
-    let mut commands =
-        script.lines().filter(|line| line.contains("cargo test") && line.contains("--doc"));
-    let runs = commands.any(|line| line.split(' ').any(|word| word == package(file)));
-    if runs { Vec::new() } else { named(file, code_in_documentation(&files::text(file))) }
-}
-
-/// Returns the name of the package of a file, or nothing.
-fn package(file: &Path) -> String {
-    let manifest = |folder: &Path| fs::read_to_string(files::top().join(folder).join("Cargo.toml"));
-    let text =
-        file.ancestors().skip(1).find_map(|folder| manifest(folder).ok()).unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
-    name.unwrap_or_default().to_owned()
+    named(file, code_in_documentation(&files::text(file)))
 }
 
 fn code_in_documentation(text: &str) -> Vec<usize> {

@@ -68,7 +68,7 @@ fn comments_end_at_column_100() {
 fn documentation_has_no_code_that_nobody_runs() {
     let files = files::with_extension("rs");
     let code: Vec<_> = files.iter().flat_map(|file| lines::documented_code(file)).collect();
-    none_of(&code, "code in documentation, which scripts/test does not run (text has ```text)");
+    none_of(&code, "code in documentation, which nothing runs (text has ```text)");
 }
 
 #[test]
