@@ -15,7 +15,7 @@ lint() {
 	"format of the module") format_module --check ;;
 	"lints") cargo clippy --workspace --all-targets --quiet -- --deny warnings ;;
 	# Cargo leaves out tests that `cargo test` does not run, unless they are named.
-	"lints of the suites") cargo clippy -p vrnic-tests --test suites --quiet -- --deny warnings ;;
+	"lints of the suites") cargo clippy --workspace --test suites --quiet -- --deny warnings ;;
 	"lints of vrnic-verify for any device") cargo clippy -p vrnic-verify --no-default-features --quiet -- --deny warnings ;;
 	*) die "scripts/lib/lints.sh does not know '$1'" ;;
 	esac
