@@ -13,3 +13,9 @@ suites() {
 
 # test_suites OPTION…: runs the program of all suites.
 test_suites() { cargo test --no-fail-fast --locked "${TESTED[@]}" --test suites -- "$@"; }
+
+# build_tests: builds the test programs of the crates and that of all suites.
+build_tests() {
+	cargo test --quiet --no-run --locked --tests "${TESTED[@]}" &&
+		cargo test --quiet --no-run --locked --test suites "${TESTED[@]}"
+}

@@ -10,6 +10,7 @@
 //! | [`commits`] | what `scripts/check-commits` says of messages |
 //! | [`debug`] | the configuration of the kernel with KASAN and lockdep |
 //! | [`help`] | what `--help` and `-h` print |
+//! | [`lints`] | lints that run while tests do |
 //! | [`packages`] | what `scripts/package` makes, refuses and removes |
 //! | [`paths`] | what `scripts/lab` refuses: files, folders, rules |
 //! | [`prebuilt`] | the option `--prebuilt` |
@@ -20,6 +21,7 @@ mod action;
 mod commits;
 mod debug;
 mod help;
+mod lints;
 mod packages;
 mod paths;
 mod prebuilt;
