@@ -332,6 +332,21 @@ fn root(paths: &Paths, accel: Accel, dir: &Path, options: &Options) -> anyhow::R
     })
 }
 
+/// Makes the snapshot from which guests with these options start, unless it exists or they boot.
+/// Guests that need it while it is made wait for it.
+///
+/// # Errors
+/// If it cannot be made. Such guests boot.
+pub fn make_snapshot(options: &Options) -> anyhow::Result<()> {
+    if options.obstacle().is_some() {
+        return Ok(());
+    }
+    let paths = Paths::from_env()?;
+    let accel = Accel::choose(&paths)?;
+    let guest = options.setup(Path::new(""), 0, Root::Template(PathBuf::new()));
+    snapshot::find_or_make(&paths, accel, &guest).map(drop)
+}
+
 /// Returns the snapshot from which the guests start, if they do not boot.
 fn snapshot(paths: &Paths, accel: Accel, dir: &Path, options: &Options) -> Option<PathBuf> {
     let why = match options.obstacle() {

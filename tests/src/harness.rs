@@ -1,13 +1,15 @@
-//! The program of all suites: runs the cases that are asked for, one after the other. Suites whose
-//! guests have equal options share a pair of guests.
+//! The program of all suites: runs the cases that are asked for, one after the other. Suites that
+//! need equal guests share them.
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `ahead` | snapshots of guests that later suites need, which are made while cases run |
 //! | [`health`] | checks after every case: no kernel fault, no panic, a daemon that runs |
 //! | [`report`] | what is known after a run: times, what has failed, JUnit |
 //! | `selection` | the suites and cases that arguments select |
 //! | `worker` | the thread on which cases run, with a limit in time for each |
 
+mod ahead;
 pub mod health;
 pub mod report;
 mod selection;
@@ -30,6 +32,7 @@ use vrnic_qemu::machine::paths::Paths;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair};
 
+use ahead::Ahead;
 use report::BEGINNING;
 use selection::{Limits, Selection};
 use worker::{Ended, Watchdog, Worker};
@@ -267,9 +270,7 @@ impl Harness {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let all = self.limits.suite.as_secs();
-            return Err(format!(
-                "did not run: the suite has had {all} s, which is all of its time"
-            ));
+            return Err(format!("did not run: the suite has had {all} s, all of its time"));
         }
         let limit = self.limits.case.min(left);
         let next = Guests::new(self.guests.options.clone());
@@ -342,6 +343,7 @@ fn run_with(entries: &[Entry], selection: &Selection, grace: Duration) -> Result
     }
     side_by_side(&mut suites);
     let files: Vec<_> = (0..suites.len()).map(|at| files(&suites, at)).collect();
+    let _ahead = (!selection.arguments.list).then(|| Ahead::start(&suites));
     let harness = Arc::new(Mutex::new(Harness::new(grace)));
     let watchdog = Watchdog::start(OUTSIDE);
     let mut passed = true;

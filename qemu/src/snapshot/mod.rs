@@ -122,10 +122,10 @@ fn unpack(file: &Path, accel: Accel) -> Result<bool> {
     Ok(true)
 }
 
-/// Waits until no other process makes a snapshot.
+/// Waits until no other process or thread makes a snapshot.
 fn lock(file: &Path) -> Result<Flock<File>> {
     let waiting = |(file, _)| {
-        step("waiting for another process that makes a snapshot of a guest");
+        step("waiting for the snapshot of a guest that is being made");
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)
     };
     let free = Flock::lock(File::create(file)?, FlockArg::LockExclusiveNonblock);

@@ -13,7 +13,8 @@ use vrnic_tests::object_counts::ObjectCounts;
 pub(crate) fn suite() -> Result<Suite> {
     let daemon = ["--limit", "qp=3"].map(str::to_owned).to_vec();
     let personality = Transport::Iwarp;
-    let options = Options { personality, cpus: 2, daemon, ..Options::default() };
+    // The memory is that of `smp`, whose snapshot the guests start from.
+    let options = Options { personality, cpus: 2, memory: 2048, daemon, ..Options::default() };
     let cases = vec![
         Case::new("numbers_of_queue_pairs_are_used_again_at_once", |pair| again(pair)),
         Case::new("ranges_of_queue_pairs_with_such_numbers", |pair| ranges(pair)),

@@ -25,7 +25,9 @@ pub(crate) fn suite() -> Result<Suite> {
             listen(pair, "--backlog 2 --together 5 --rounds 2 --threads 2 --each 5")
         }),
     ];
-    let options = Options { personality: Transport::Iwarp, cpus: 2, ..Options::default() };
+    let personality = Transport::Iwarp;
+    // The memory is that of `smp`, whose snapshot the guests start from.
+    let options = Options { personality, cpus: 2, memory: 2048, ..Options::default() };
     Ok(Suite::new(options, cases))
 }
 
