@@ -4,12 +4,11 @@
 //! a report has the place in the code that changes a buffer too early.
 
 use std::ffi::{c_int, c_void};
-use std::mem;
-use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::bytes::Range;
+use crate::handler;
 use crate::stack::{self, FRAMES, Stack};
 
 /// Most buffers that are guarded at a time.
@@ -40,8 +39,6 @@ static ALL: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-/// What the program did with the signal before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// The place of the last store that was tried again, and how often.
 static AGAIN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
@@ -73,7 +70,7 @@ impl Guard {
         let page = page();
         let start = range.address.checked_next_multiple_of(page)?;
         let end = range.address.checked_add(range.length)? / page * page;
-        if start >= end || !is_handled() {
+        if start >= end || !handler::is_set_for(stored) {
             return None;
         }
         let is_free = |slot: &Slot| {
@@ -142,46 +139,19 @@ fn protect(start: usize, end: usize, rights: c_int) -> bool {
     unsafe { libc::mprotect(start as *mut c_void, length, rights) == 0 }
 }
 
-/// Handles the signal from the first call on. Returns whether that is possible.
-fn is_handled() -> bool {
-    // SAFETY: a set of signals and pointers may be zero.
-    let mut action: libc::sigaction = unsafe { mem::zeroed() };
-    action.sa_sigaction = fault as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
-    // A signal stack of the program may be too small for the unwinder.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    BEFORE.get_or_init(|| {
-        // SAFETY: as above.
-        let mut before: libc::sigaction = unsafe { mem::zeroed() };
-        // SAFETY: the handler has the right type, and both structs live until the call returns.
-        unsafe { libc::sigaction(libc::SIGSEGV, &raw const action, &raw mut before) };
-        before
-    });
-    // SAFETY: as above.
-    let mut present: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: the struct lives until the call returns, and nothing is changed.
-    unsafe { libc::sigaction(libc::SIGSEGV, ptr::null(), &raw mut present) };
-    // A program with a handler of its own would end by a guard.
-    present.sa_sigaction == action.sa_sigaction
-}
-
-/// Handles the signal of a store that is not permitted.
-extern "C" fn fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes the details of the signal, which has an address.
-    let address = unsafe { (*info).si_addr() } as usize;
+/// Handles a store to this address. Returns whether the thread goes on with it.
+fn stored(address: usize, context: *mut c_void) -> bool {
     let mut is_known = false;
     for slot in ALL.iter().filter(|slot| slot.has(address)) {
         is_known = true;
         if slot.is_taken.load(Ordering::Acquire) {
             note(slot, context);
             if slot.open() {
-                return;
+                return true;
             }
         }
     }
-    if is_known && is_tried_again(address) {
-        return;
-    }
-    pass_on(signal, info, context);
+    is_known && is_tried_again(address)
 }
 
 /// Returns whether a store is tried again, because its guard may have gone meanwhile.
@@ -224,29 +194,6 @@ fn instruction(context: *mut c_void) -> usize {
 #[cfg(not(target_arch = "x86_64"))]
 fn instruction(_context: *mut c_void) -> usize {
     0
-}
-
-/// Does what would have been done without the guard.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let Some(before) = BEFORE.get() else { return };
-    if matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
-        // The instruction is executed once more, and then the kernel does it.
-        // SAFETY: the struct is one that the kernel has filled in.
-        unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
-        return;
-    }
-    if before.sa_flags & libc::SA_SIGINFO != 0 {
-        type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-        // SAFETY: with this flag the program's handler has this type.
-        let handler: Handler = unsafe { mem::transmute(before.sa_sigaction) };
-        // SAFETY: the arguments are those of the kernel.
-        unsafe { handler(signal, info, context) };
-    } else {
-        // SAFETY: without the flag the program's handler has this type.
-        let handler: unsafe extern "C" fn(c_int) = unsafe { mem::transmute(before.sa_sigaction) };
-        // SAFETY: the argument is that of the kernel.
-        unsafe { handler(signal) };
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@
 //! | [`ffi`] | bindings of libibverbs and librdmacm |
 //! | [`stack`] | stacks of calls |
 //! | [`bytes`] | the bytes of buffers |
+//! | [`direct`] | copies of memory that may be gone |
+//! | [`handler`] | the handler of signals of memory that cannot be used |
 //! | [`guard`] | buffers that the program cannot write to |
 //! | [`signals`] | writes without signals, and work that is not cancelled |
 //! | [`report`] | what is printed |
@@ -23,14 +25,16 @@
 //! | [`calls`] | functions that stand in for those of libibverbs and librdmacm |
 //! | [`start`] | begin and end of the process |
 //!
-//! `unsafe` is confined to [`stack`], [`bytes`], [`guard`], [`checker`], [`signals`], [`calls`] and
-//! [`start`].
+//! `unsafe` is confined to [`stack`], [`bytes`], [`direct`], [`handler`], [`guard`], [`checker`],
+//! [`signals`], [`calls`] and [`start`].
 
 mod bytes;
 mod calls;
 mod checker;
+mod direct;
 mod ffi;
 mod guard;
+mod handler;
 mod model;
 pub mod options;
 mod report;

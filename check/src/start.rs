@@ -30,6 +30,7 @@ extern "C" fn start() {
         return;
     }
     let _started = std::panic::catch_unwind(|| {
+        calls::handlers::prepare();
         let text = std::env::var(VARIABLE).unwrap_or_default();
         if let Err(error) = Options::parse(&text).and_then(report::start) {
             report::say(&error);

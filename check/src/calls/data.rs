@@ -16,7 +16,7 @@ use crate::ffi::{
 use crate::model::completions::{self, Completion};
 use crate::model::posts::{self, Side};
 use crate::model::regions::Sge;
-use crate::model::requests::Posted;
+use crate::model::requests::{Batch, Posted, Sges};
 
 /// `post_send` of a device.
 pub(super) type PostSend =
@@ -39,9 +39,9 @@ const REQUESTS: usize = 1 << 20;
 ///
 /// # Safety
 /// There are `count` segments in the list.
-pub(super) unsafe fn segments(list: *const ibv_sge, count: usize) -> Vec<Sge> {
+pub(super) unsafe fn segments(list: *const ibv_sge, count: usize) -> Sges {
     if list.is_null() || count == 0 {
-        return Vec::new();
+        return Sges::new();
     }
     // SAFETY: as the caller promises.
     let list = unsafe { slice::from_raw_parts(list, count) };
@@ -91,8 +91,8 @@ impl WorkRequest for ibv_recv_wr {
 ///
 /// # Safety
 /// The list ends with a null pointer, and all segments exist.
-unsafe fn requests<W: WorkRequest>(mut wr: *const W, most: usize) -> Vec<Posted> {
-    let mut all = Vec::new();
+unsafe fn requests<W: WorkRequest>(mut wr: *const W, most: usize) -> Batch {
+    let mut all = Batch::new();
     // SAFETY: as the caller promises.
     while let Some(request) = unsafe { wr.as_ref() } {
         let (mut posted, list, count) = request.parts();

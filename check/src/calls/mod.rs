@@ -15,9 +15,11 @@
 //! | [`writes`] | posts of the extended interface |
 //! | [`polls`] | polls of the extended interface |
 //! | [`manager`] | the connection manager |
+//! | [`handlers`] | handlers and masks of signals |
 
 mod data;
 mod domains;
+pub(crate) mod handlers;
 mod manager;
 mod memory;
 mod opening;

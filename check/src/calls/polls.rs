@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock};
 
+use foldhash::fast::FixedState;
 use parking_lot::RwLock;
 
 use crate::checker::{here, inside, tables, watch};
@@ -22,7 +23,8 @@ pub(super) struct Originals {
 /// The pointers of a queue that were replaced.
 pub(super) type Replaced = Arc<Originals>;
 
-static ORIGINALS: LazyLock<RwLock<HashMap<usize, Replaced>>> = LazyLock::new(RwLock::default);
+static ORIGINALS: LazyLock<RwLock<HashMap<usize, Replaced, FixedState>>> =
+    LazyLock::new(RwLock::default);
 
 /// Returns one of the original pointers of a queue.
 fn original<F>(cq: *mut ibv_cq_ex, choose: impl FnOnce(&Originals) -> F) -> Option<F> {

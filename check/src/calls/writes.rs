@@ -6,7 +6,9 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 use std::sync::{Arc, LazyLock};
 
+use foldhash::fast::FixedState;
 use parking_lot::RwLock;
+use smallvec::smallvec;
 
 use crate::calls::data::segments;
 use crate::checker::{here, inside, watch};
@@ -18,7 +20,7 @@ use crate::ffi::{
 };
 use crate::model::posts::{self, Side};
 use crate::model::regions::Sge;
-use crate::model::requests::Posted;
+use crate::model::requests::{Batch, Posted, Sges};
 
 /// The pointers of a queue pair before they were replaced: a copy of all.
 type Originals = ibv_qp_ex;
@@ -35,7 +37,8 @@ unsafe impl Sync for Copied {}
 /// The pointers of a queue pair that were replaced.
 pub(super) type Replaced = Arc<Copied>;
 
-static ORIGINALS: LazyLock<RwLock<HashMap<usize, Replaced>>> = LazyLock::new(RwLock::default);
+static ORIGINALS: LazyLock<RwLock<HashMap<usize, Replaced, FixedState>>> =
+    LazyLock::new(RwLock::default);
 
 /// Returns one of the original pointers of a queue pair.
 fn original<F>(qp: *mut ibv_qp_ex, choose: impl FnOnce(&Originals) -> Option<F>) -> Option<F> {
@@ -68,7 +71,7 @@ pub(super) fn forget(qp: *mut ibv_qp_ex, replaced: Option<&Replaced>) {
 }
 
 /// Changes the requests that are being made.
-fn change(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Vec<Posted>)) {
+fn change(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Batch)) {
     watch(|tables| {
         let pair = tables.pairs.get(qp as usize)?;
         change(&mut pair.queues.lock().session);
@@ -88,7 +91,7 @@ fn add(qp: *mut ibv_qp_ex, opcode: u32) {
 }
 
 /// Gives the last request its segments.
-fn set(qp: *mut ibv_qp_ex, flags: u32, segments: Vec<Sge>) {
+fn set(qp: *mut ibv_qp_ex, flags: u32, segments: Sges) {
     change(qp, |session| {
         if let Some(last) = session.last_mut() {
             last.flags |= flags;
@@ -159,7 +162,7 @@ pub(super) unsafe fn replace(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, data: *mut c_void, length: usize) {
     let Some(original) = original(qp, |originals| originals.wr_set_inline_data) else { return };
     let length_of = u32::try_from(length).unwrap_or(u32::MAX);
-    set(qp, IBV_SEND_INLINE, vec![Sge { length: length_of, ..Sge::default() }]);
+    set(qp, IBV_SEND_INLINE, smallvec![Sge { length: length_of, ..Sge::default() }]);
     // SAFETY: the program calls this function with these arguments.
     inside(|| unsafe { original(qp, data, length) });
 }
@@ -179,14 +182,14 @@ unsafe extern "C" fn wr_set_inline_data_list(
         }
     }
     let length = u32::try_from(length).unwrap_or(u32::MAX);
-    set(qp, IBV_SEND_INLINE, vec![Sge { length, ..Sge::default() }]);
+    set(qp, IBV_SEND_INLINE, smallvec![Sge { length, ..Sge::default() }]);
     // SAFETY: the program calls this function with these arguments.
     inside(|| unsafe { original(qp, count, list) });
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, key: u32, address: u64, length: u32) {
     let Some(original) = original(qp, |originals| originals.wr_set_sge) else { return };
-    set(qp, 0, vec![Sge { address, length, key }]);
+    set(qp, 0, smallvec![Sge { address, length, key }]);
     // SAFETY: the program calls this function with these arguments.
     inside(|| unsafe { original(qp, key, address, length) });
 }
@@ -204,12 +207,12 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: the program calls this function with these arguments.
     inside(|| unsafe { original(qp) });
     // Only now does the library hold back other threads.
-    change(qp, Vec::clear);
+    change(qp, Batch::clear);
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     let Some(original) = original(qp, |originals| originals.wr_abort) else { return };
-    change(qp, Vec::clear);
+    change(qp, Batch::clear);
     // SAFETY: the program calls this function with these arguments.
     inside(|| unsafe { original(qp) });
 }

@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
+use foldhash::fast::FixedState;
 use parking_lot::{Mutex, RwLock};
 
 use crate::ffi::{IBV_QPS_ERR, IBV_QPS_RESET};
 use crate::model::regions::Region;
-use crate::model::requests::{Posted, Queue};
+use crate::model::requests::{Batch, Queue};
 use crate::stack::Place;
 
 /// Most regions that a device remembers after they were deregistered.
@@ -22,11 +23,11 @@ pub(crate) struct Device {
     /// True for iWARP, whose queue pairs change their states in the kernel.
     pub(crate) is_iwarp: bool,
     /// Regions by local key.
-    pub(crate) regions: RwLock<HashMap<u32, Arc<Region>>>,
+    pub(crate) regions: RwLock<HashMap<u32, Arc<Region>, FixedState>>,
     /// Regions that were deregistered, the last one last.
     pub(crate) ended: Mutex<VecDeque<Arc<Region>>>,
     /// Queue pairs by number.
-    pub(crate) pairs: RwLock<HashMap<u32, Arc<QueuePair>>>,
+    pub(crate) pairs: RwLock<HashMap<u32, Arc<QueuePair>, FixedState>>,
 }
 
 impl Device {
@@ -166,7 +167,7 @@ pub(crate) struct Queues {
     /// The first completion with an error, as a text, and the poll that has taken it.
     pub(crate) failed: Option<Failure>,
     /// Requests of the extended interface that are being made.
-    pub(crate) session: Vec<Posted>,
+    pub(crate) session: Batch,
 }
 
 /// A completion with an error.
@@ -184,7 +185,7 @@ impl Default for Queues {
             receives: Queue::default(),
             is_doubtful: false,
             failed: None,
-            session: Vec::new(),
+            session: Batch::new(),
         }
     }
 }

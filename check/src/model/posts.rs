@@ -13,7 +13,7 @@ use crate::ffi::{
 use crate::model::objects::{CompletionQueue, Device, QueuePair, Queues, SharedQueue};
 use crate::model::order;
 use crate::model::regions::Region;
-use crate::model::requests::{Posted, Queue, Request, Segment};
+use crate::model::requests::{Batch, Posted, Queue, Request, Segment, Segments};
 use crate::model::tables::Tables;
 use crate::report::{self, Finding};
 use crate::rules::Rule;
@@ -45,26 +45,26 @@ pub(crate) fn begin(
     tables: &Tables,
     pair: Arc<QueuePair>,
     side: Side,
-    posted: Vec<Posted>,
+    posted: Batch,
     place: Place,
 ) -> Posting {
     let mut queues = Mutex::lock_arc(&pair.queues);
     tables.requests.fetch_add(posted.len() as u64, Ordering::Relaxed);
     check_state(&pair, &queues, side, place);
-    let requests = posted.into_iter().map(|posted| prepare(tables, &pair, side, posted, place));
+    let prepare = |posted, number| prepare(tables, &pair, side, posted, place, number);
     let numbers = if pair.is_unseen {
         // Their completions would not be seen.
-        requests.for_each(drop);
+        posted.into_iter().for_each(|posted| drop(prepare(posted, 0)));
         0..0
     } else {
         match side {
             Side::Sends => {
-                let numbers = queues.sends.push(requests);
+                let numbers = queues.sends.push(posted, prepare);
                 order::check_reads(&pair, &queues.sends, numbers.start);
                 order::check_flags(tables, &pair, &queues.sends, numbers.start);
                 numbers
             }
-            Side::Receives => queues.receives.push(requests),
+            Side::Receives => queues.receives.push(posted, prepare),
         }
     };
     // A lock of the library that is held between calls would wait for this one.
@@ -73,7 +73,14 @@ pub(crate) fn begin(
 }
 
 /// Checks a request, and returns it as it is outstanding.
-fn prepare(tables: &Tables, pair: &QueuePair, side: Side, posted: Posted, place: Place) -> Request {
+fn prepare(
+    tables: &Tables,
+    pair: &QueuePair,
+    side: Side,
+    posted: Posted,
+    place: Place,
+    number: u64,
+) -> Request {
     let most = match side {
         Side::Sends => pair.limits.send_segments,
         Side::Receives => pair.limits.receive_segments,
@@ -98,9 +105,10 @@ fn prepare(tables: &Tables, pair: &QueuePair, side: Side, posted: Posted, place:
         });
     }
     let owner = Owner { name: &name, device: &pair.device, domain: pair.domain, tables };
-    let segments = if posted.is_inline() { Vec::new() } else { segments(&owner, &posted, place) };
+    let is_inline = posted.is_inline();
+    let segments = if is_inline { Segments::new() } else { segments(&owner, &posted, place) };
     let mut request = Request {
-        number: 0,
+        number,
         id: posted.id,
         place,
         is_signaled: side == Side::Receives || pair.all_signaled || posted.is_signaled(),
@@ -146,9 +154,9 @@ struct Owner<'a> {
 }
 
 /// Returns the segments of a request with their regions, after checks.
-fn segments(owner: &Owner<'_>, posted: &Posted, place: Place) -> Vec<Segment> {
+fn segments(owner: &Owner<'_>, posted: &Posted, place: Place) -> Segments {
     let regions = owner.device.regions.read();
-    let mut found = Vec::with_capacity(posted.segments.len());
+    let mut found = Segments::with_capacity(posted.segments.len());
     for sge in posted.segments.iter().filter(|sge| sge.length > 0) {
         let region = regions.get(&sge.key).cloned();
         found.push(Segment { sge: *sge, region });
@@ -287,9 +295,9 @@ fn check_room(pair: &QueuePair, queues: &Queues, side: Side, place: Place, error
     let what = if side == Side::Sends { "send" } else { "receive" };
     let full = Full { name: &|| pair.name(), what, most, made: pair.made };
     check_full(&full, queue, place, error);
-    let nothing = queue.requests.iter().all(|request| !request.is_signaled);
-    let is_full = !queue.requests.is_empty() && queue.taken() >= most;
-    if error == FULL && side == Side::Sends && nothing && is_full {
+    let is_full = || !queue.requests.is_empty() && queue.taken() >= most;
+    let has_none = || queue.requests.iter().all(|request| !request.is_signaled);
+    if error == FULL && side == Side::Sends && is_full() && has_none() {
         let first = queue.requests.front().map(|request| request.place);
         report::report(&Finding {
             rule: Rule::NothingSignaled,
@@ -367,18 +375,18 @@ fn check_completions(queue: &CompletionQueue, place: Place) {
 pub(crate) fn begin_shared(
     tables: &Tables,
     shared: &SharedQueue,
-    posted: Vec<Posted>,
+    posted: Batch,
     place: Place,
 ) -> std::ops::Range<u64> {
     tables.requests.fetch_add(posted.len() as u64, Ordering::Relaxed);
     let name = || shared.name();
     let owner = Owner { name: &name, device: &shared.device, domain: shared.domain, tables };
-    let request = |posted: Posted| {
+    let request = |posted: Posted, number| {
         if posted.count > shared.segments {
             too_many(&name(), &posted, shared.segments, shared.made, place);
         }
         Request {
-            number: 0,
+            number,
             id: posted.id,
             place,
             is_signaled: true,
@@ -391,8 +399,7 @@ pub(crate) fn begin_shared(
             guards: Vec::new(),
         }
     };
-    let requests: Vec<_> = posted.into_iter().map(request).collect();
-    shared.requests.lock().push(requests)
+    shared.requests.lock().push(posted, request)
 }
 
 /// Notes what the library has returned for receives of a shared queue.
@@ -463,7 +470,7 @@ mod tests {
     }
 
     fn post(pair: &Arc<QueuePair>) -> Posting {
-        let posted = vec![Posted { opcode: Some(0), ..Posted::default() }];
+        let posted = Batch::from_iter([Posted { opcode: Some(0), ..Posted::default() }]);
         let (tables, place) = (Tables::default(), Place::default());
         begin(&tables, Arc::clone(pair), Side::Sends, posted, place)
     }

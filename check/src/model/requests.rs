@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::bytes::{self, Print};
+use smallvec::SmallVec;
+
+use crate::bytes::{self, Extent, Print};
 use crate::ffi::{
     IBV_ACCESS_LOCAL_WRITE, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
@@ -14,6 +16,11 @@ use crate::ffi::{
 use crate::guard::Guard;
 use crate::model::regions::{Region, Sge};
 use crate::stack::Place;
+
+/// Segments of a request that is posted. Most have one.
+pub(crate) type Sges = SmallVec<[Sge; 1]>;
+/// Requests that are posted together. Most are single ones.
+pub(crate) type Batch = SmallVec<[Posted; 1]>;
 
 /// A request as the program has posted it.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +33,7 @@ pub(crate) struct Posted {
     /// The number of segments that the program has given.
     pub(crate) count: usize,
     /// The segments, as many as the queue can take.
-    pub(crate) segments: Vec<Sge>,
+    pub(crate) segments: Sges,
     /// The remote key of an RDMA write, if it is known.
     pub(crate) target: Option<u32>,
 }
@@ -81,6 +88,9 @@ pub(crate) struct Segment {
     pub(crate) region: Option<Arc<Region>>,
 }
 
+/// The segments of a request that is outstanding.
+pub(crate) type Segments = SmallVec<[Segment; 1]>;
+
 /// A request that is outstanding.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -100,22 +110,21 @@ pub(crate) struct Request {
     pub(crate) target: Option<u32>,
     /// What was in the buffers.
     pub(crate) print: Option<u64>,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Segments,
     /// The guards of its buffers.
     pub(crate) guards: Vec<Guard>,
 }
 
 impl Request {
-    /// Returns the bytes of its segments in memory; none if some are not this process's memory.
-    pub(crate) fn ranges(&self) -> Option<Vec<bytes::Range>> {
-        let range = |segment: &Segment| segment.region.as_ref()?.range(&segment.sge);
-        self.segments.iter().map(range).collect()
-    }
-
-    /// Returns what is in its buffers now.
+    /// Returns what is in its buffers now; none if some are not this process's memory.
     pub(crate) fn look(&self, is_strict: bool) -> Option<Print> {
-        let ranges = self.ranges().filter(|ranges| !ranges.is_empty())?;
-        Some(bytes::fingerprint(ranges, is_strict))
+        let range = |segment: &Segment| segment.region.as_ref()?.range(&segment.sge);
+        if self.segments.is_empty() || self.segments.iter().any(|segment| range(segment).is_none())
+        {
+            return None;
+        }
+        let extent = if is_strict { Extent::All } else { Extent::Samples(self.number) };
+        Some(bytes::fingerprint(self.segments.iter().filter_map(range), extent))
     }
 
     /// Guards those of its buffers that the program may write to, as far as they fill pages.
@@ -167,13 +176,19 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Adds requests that the library may still refuse. Returns their numbers.
-    pub(crate) fn push(&mut self, requests: impl IntoIterator<Item = Request>) -> Range<u64> {
+    /// Adds requests that the library may still refuse, each of which is made with its number.
+    /// Returns their numbers.
+    pub(crate) fn push<T>(
+        &mut self,
+        posted: impl IntoIterator<Item = T>,
+        mut prepare: impl FnMut(T, u64) -> Request,
+    ) -> Range<u64> {
         let first = self.next;
-        for request in requests {
+        for posted in posted {
+            let request = prepare(posted, self.next);
             request.hold();
             self.filled += usize::from(request.is_filled);
-            self.requests.push_back(Request { number: self.next, is_taken: false, ..request });
+            self.requests.push_back(request);
             self.next += 1;
         }
         first..self.next
@@ -258,9 +273,9 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn request(id: u64) -> Request {
+    fn request(id: u64, number: u64) -> Request {
         Request {
-            number: 0,
+            number,
             id,
             place: Place::default(),
             is_signaled: true,
@@ -269,7 +284,7 @@ mod tests {
             is_unfenced: false,
             target: None,
             print: None,
-            segments: Vec::new(),
+            segments: Segments::new(),
             guards: Vec::new(),
         }
     }
@@ -278,8 +293,8 @@ mod tests {
     fn only_requests_that_the_library_has_taken_count() {
         let expected = AtomicI64::new(0);
         let mut queue = Queue::default();
-        let first = queue.push([request(1), request(2)]);
-        let second = queue.push([request(3), request(4)]);
+        let first = queue.push([1, 2], request);
+        let second = queue.push([3, 4], request);
         assert_eq!((queue.taken(), expected.load(Ordering::Relaxed)), (0, 0));
         // A completion arrives before the call that has posted its request returns.
         let place = queue.find(1).expect("the first request");
