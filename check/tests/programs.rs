@@ -21,7 +21,7 @@ const SUPERVISE: &str = "supervise";
 const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
 /// The exit status of a program with a mistake.
 const MISTAKE: i32 = 66;
-/// The folder of the programs in C.
+/// The folder of the programs in C, which are in a folder for each group of rules.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 
 fn main() -> ExitCode {
@@ -88,11 +88,14 @@ fn checked(options: &str, script: &str) -> Result<Run, Failed> {
 /// Builds a program in C. Returns its file.
 fn build(name: &str, folder: &Path) -> Result<PathBuf, Failed> {
     let program = folder.join(name);
+    let folders = std::fs::read_dir(SOURCES)?.filter_map(Result::ok);
+    let files = folders.map(|group| group.path().join(name).with_extension("c"));
+    let source = files.into_iter().find(|file| file.exists());
     let output = Command::new("gcc")
-        .args(["-g", "-O0", "-Wall", "-Wextra", "-Werror", "-idirafter"])
+        .args(["-g", "-O0", "-Wall", "-Wextra", "-Werror", "-I", SOURCES, "-idirafter"])
         .args([env!("VRNIC_CHECK_INCLUDE"), "-o"])
         .arg(&program)
-        .arg(Path::new(SOURCES).join(name).with_extension("c"))
+        .arg(source.ok_or_else(|| format!("there is no program {name}"))?)
         .args(["-l:libibverbs.so.1", "-l:librdmacm.so.1"])
         .output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -108,7 +108,7 @@ outputs_all() {
 	outputs_checker
 	printf '%s\n' "$VRNIC_BIN"/{vrnic-fault,vrnic-verify,vrnic-stress}
 	names_of vrnic_ "$VRNIC_TOP"/tests/programs/*.c
-	names_of check/ "$VRNIC_TOP"/check/tests/programs/*.c
+	names_of check/ "$VRNIC_TOP"/check/tests/programs/*/*.c
 }
 
 # names_of PREFIX SOURCE…: prints the names of the programs that build_c_program makes of these sources.
@@ -185,10 +185,10 @@ build_c() {
 build_checked() {
 	local folder=$VRNIC_TOP/check/tests/programs source out
 	mkdir -p "$VRNIC_BUILD/check"
-	for source in "$folder"/*.c; do
+	for source in "$folder"/*/*.c; do
 		out=$VRNIC_BUILD/check/$(basename "$source" .c)
 		[ ! "$out" -nt "$source" ] || [ -n "$(find "$folder" -name "*.h" -newer "$out")" ] || continue
-		gcc -g -O0 -Wall -Wextra -Werror -idirafter "$VRNIC_VERBS_INCLUDE" -o "$out" "$source" \
+		gcc -g -O0 -Wall -Wextra -Werror -I "$folder" -idirafter "$VRNIC_VERBS_INCLUDE" -o "$out" "$source" \
 			-Wl,--as-needed "$VRNIC_VERBS_LIB"/lib{ibverbs,rdmacm}.so -Wl,--allow-shlib-undefined
 	done
 }

@@ -9,15 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "must.h"
+
 /* More objects than a device with a limit has. */
 #define MANY 200
-#define MUST(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #what); \
-			exit(1); \
-		} \
-	} while (0)
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;

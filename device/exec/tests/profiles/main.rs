@@ -25,6 +25,8 @@ const DEMANDED: &str = "VRNIC_EXEC_PROGRAMS";
 const INCLUDE: &str = "VRNIC_VERBS_INCLUDE";
 /// The program that asks.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/profiles/ask.c");
+/// The folder of a header that it has in common with the programs of the checker.
+const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../check/tests/programs");
 /// Objects that it creates of a kind at most.
 const MANY: i64 = 200;
 /// `EINVAL`.
@@ -73,7 +75,7 @@ fn is_left_out() -> bool {
 fn build(folder: &Path) -> Result<PathBuf, Failed> {
     let program = folder.join("ask");
     let output = Command::new("gcc")
-        .args(["-Wall", "-Wextra", "-Werror", "-idirafter"])
+        .args(["-Wall", "-Wextra", "-Werror", "-I", HEADERS, "-idirafter"])
         .arg(std::env::var_os(INCLUDE).ok_or("there is no header of libibverbs")?)
         .arg("-o")
         .args([program.as_path(), Path::new(SOURCE)])
