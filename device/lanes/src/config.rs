@@ -32,8 +32,8 @@ pub enum Service {
 }
 
 /// The depth of a queue at which frames are marked (random early detection, RED). A frame whose
-/// sender does not react to marks is dropped in place of being marked (RFC 3168, section 5), but not
-/// in a class with flow control, where it stays as it is.
+/// sender does not react to marks is dropped in place of being marked (RFC 3168, section 5). In a
+/// class with flow control, it stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Red {
     /// No frame is marked up to this number of bytes.

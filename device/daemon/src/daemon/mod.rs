@@ -10,6 +10,7 @@
 //! | [`running`] | what can be changed while the daemon runs |
 //! | [`reload`] | what a new version of the settings changes |
 //! | [`shown`] | what the monitor shows |
+//! | [`priorities`] | the counters of lanes by the names of mlx5 |
 //! | [`traffic`] | the adapters' packets on their way to faults and captures |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`watchdog`] | the progress of the threads, for systemd |
@@ -20,6 +21,7 @@ mod drain;
 mod functions;
 pub mod housekeeping;
 mod ports;
+mod priorities;
 mod reload;
 mod running;
 mod shown;

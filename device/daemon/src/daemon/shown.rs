@@ -9,13 +9,13 @@ use vrnic_control_api::faults::FaultsView;
 use vrnic_control_api::resource_view::{Amounts, ResourceRow};
 use vrnic_control_api::{AdapterView, PortView};
 
+use super::priorities;
 use crate::faults::Faults;
 use crate::host::vfio_host::VfioHost;
 use crate::hosted::adapter::Adapter;
 use crate::hosted::roster::Roster;
 use crate::memory::external::Counts;
 use crate::net::handle::SwitchHandle;
-use crate::net::priorities;
 use crate::resources::table::ResourceTable;
 
 /// The counters of functions that their adapters do not count.

@@ -12,7 +12,6 @@
 //! | [`queue`] | frames that wait to leave by a port |
 //! | [`turn`] | the bound of what the switch does at once |
 //! | [`lanes`] | frames that wait by class, if an operator has set classes or a rate |
-//! | [`priorities`] | the counters of lanes by the names of mlx5 |
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
 //! | [`vlan`] | VLAN tags of frames at a port |
@@ -36,7 +35,6 @@ pub mod line;
 pub mod netdev;
 pub mod outbox;
 pub mod port;
-pub mod priorities;
 pub mod queue;
 pub mod status;
 pub mod storm;

@@ -214,7 +214,7 @@ impl<H: Host> Fabric<H> {
             && self.addresses.uplink().is_some_and(|uplink| uplink.pauses(source, service))
     }
 
-    /// Returns where a frame goes. The fields of its class are not looked at if no port has classes.
+    /// Returns where a frame goes, with the fields of its class if ports have classes.
     pub(crate) fn heading(&self, frame: &Frame) -> Heading {
         let fields = self.by_switch().then(|| ServiceFields::of(frame.bytes()));
         Heading { to: frame.receiver(), service: fields.unwrap_or_default() }

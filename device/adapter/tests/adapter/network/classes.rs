@@ -1,5 +1,5 @@
-//! Classes of service that the network pauses: an adapter holds back what has the class, and nothing
-//! else.
+//! Classes of service that the network pauses: an adapter holds back what has the class, and
+//! nothing else.
 //!
 //! Shows: network: a paused class of an adapter
 

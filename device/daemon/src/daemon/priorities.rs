@@ -1,5 +1,5 @@
-//! The counters of the priorities of an adapter, as ethtool shows them of an mlx5: what the lanes of
-//! its port have counted, seen from the adapter.
+//! The counters of the priorities of an adapter, as ethtool shows them of an mlx5: what the lanes
+//! of its port have counted, seen from the adapter.
 
 use vrnic_control_api::port_view::LaneView;
 
@@ -35,10 +35,10 @@ macro_rules! names {
 const EACH: usize = 5;
 
 /// The names of the counters, with help texts.
-pub const NAMES: [(&str, &str); 8 * EACH] = names!(0 1 2 3 4 5 6 7);
+pub(super) const NAMES: [(&str, &str); 8 * EACH] = names!(0 1 2 3 4 5 6 7);
 
 /// Returns the names and values of the counters of a priority.
-pub fn counters(lane: &LaneView) -> impl Iterator<Item = (&'static str, u64)> {
+pub(super) fn counters(lane: &LaneView) -> impl Iterator<Item = (&'static str, u64)> {
     let values = [lane.frames, lane.bytes, lane.drops, lane.pfc_sent, lane.pfc_received];
     let names = NAMES.chunks_exact(EACH).nth(lane.class.into()).unwrap_or_default();
     names.iter().map(|(name, _)| *name).zip(values)
