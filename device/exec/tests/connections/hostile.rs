@@ -3,7 +3,7 @@
 //! Shows: hostile
 
 use proptest::prelude::*;
-use vrnic_exec::rdma_cm::wire::command;
+use vrnic_exec::rdma_cm::wire::{PS_TCP, command};
 
 use crate::world::{ANSWER, MEMORY, World};
 
@@ -58,6 +58,34 @@ proptest! {
             world.settle();
         }
         files.into_iter().for_each(|file| world.close(file));
+    }
+
+    /// Shows: hostile: messages of a foreign connection manager, of any kind and with any mistakes
+    #[test]
+    fn any_messages_of_a_peer_leave_others_alone(
+        messages in prop::collection::vec(
+            (1u32..8, 0x10u8..0x1a, prop::collection::vec((0usize..256, any::<u8>()), 0..3)),
+            1..40,
+        ),
+    ) {
+        let mut world = World::new();
+        let [asked, server, client] = [world.open(3), world.open(4), world.open(5)];
+        let _asked = world.listener(asked, PS_TCP, "127.0.0.1:7471", 4);
+        for (number, kind, changes) in messages {
+            let mut mad = World::request(number);
+            mad[17] = kind;
+            changes.into_iter().for_each(|(at, value)| mad[at] = value);
+            world.send(&mad);
+        }
+        let mut requests = 0;
+        while let Some(request) = world.event(asked) {
+            requests += 1;
+            let _refused = world.accept(asked, request.id, Some(9));
+        }
+        prop_assert!(requests <= 4, "no more than the backlog");
+        let _listener = world.listener(server, PS_TCP, "127.0.0.1:7472", 1);
+        let _ends = world.established([server, client], "127.0.0.1:7472");
+        [asked, server, client].into_iter().for_each(|file| world.close(file));
     }
 
     /// Shows: hostile: commands at the end of memory

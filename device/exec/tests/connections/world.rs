@@ -8,6 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vrnic_abi::qp::{AddressVector, NO_VLAN};
+use vrnic_cm::address::{Addresses, service};
+use vrnic_cm::mad::Mad;
+use vrnic_cm::manager::Manager;
+use vrnic_cm::manager::calls::Connect;
+use vrnic_cm::parameters::{Path, Qp, Transport};
 use vrnic_exec::adapter::driver::Driver;
 use vrnic_exec::adapter::host::{ProcessHost, system_clock};
 use vrnic_exec::join::neighbors::Neighbors;
@@ -25,7 +31,7 @@ use vrnic_exec::trap::tree::{ipv4_gid, link_local_gid};
 use vrnic_exec::uverbs::device::Device;
 use vrnic_exec::uverbs::process::Process;
 use vrnic_exec::uverbs::routes::Routes;
-use vrnic_packet::MacAddr;
+use vrnic_packet::{MacAddr, Nanos};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Number of bytes of memory of the program, from address zero on.
@@ -149,6 +155,40 @@ impl World {
     /// Closes a file.
     pub(crate) fn close(&mut self, file: FileId) {
         self.service.close(file);
+        self.settle();
+    }
+
+    /// Returns the request of a foreign connection manager at the second adapter for a connection
+    /// to 127.0.0.1:7471, with this number there.
+    pub(crate) fn request(number: u32) -> Mad {
+        let [source, dest] = [[127, 0, 0, 2], [127, 0, 0, 1]];
+        let addresses = Addresses { port: 7, source: source.into(), dest: dest.into() };
+        let [source, dest] = [source, dest].map(|address| ipv4_gid(address.into()));
+        let connect = Connect {
+            service: service(PS_TCP, 7471),
+            path: Path { source, dest, mtu: 5, hop_limit: 64, ..Path::default() },
+            transport: Transport::Rc,
+            qp: Qp { qpn: number, ..Qp::default() },
+            private: &addresses.encode(),
+        };
+        let mut manager = Manager::new(0x77, 1, number);
+        manager.connect(Nanos::default(), &connect).expect("room");
+        manager.message().expect("a request").mad
+    }
+
+    /// Sends a message from the second adapter to the first one.
+    pub(crate) fn send(&mut self, mad: &Mad) {
+        let [to, from] = &self.drivers[..] else { panic!("two adapters") };
+        let way = AddressVector {
+            dgid: ipv4_gid([127, 0, 0, 1].into()),
+            dmac: to.adapter().mac().0,
+            vlan: NO_VLAN.into(),
+            sgid_index: 1.into(),
+            hop_limit: 64,
+            ..AddressVector::default()
+        };
+        assert!(from.gsi().has_room(from.host()));
+        from.gsi().send(from.host(), &way, mad);
         self.settle();
     }
 
