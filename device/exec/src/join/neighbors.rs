@@ -234,6 +234,8 @@ impl Others {
 
 #[cfg(test)]
 mod tests {
+    use vrnic_packet::ServiceFields;
+
     use super::*;
     use crate::trap::tree::ipv4_gid;
 
@@ -249,7 +251,7 @@ mod tests {
             self.0.lock().append(frames);
         }
 
-        fn room(&self, _: MacAddr) -> usize {
+        fn room(&self, _: MacAddr, _: ServiceFields) -> usize {
             usize::MAX
         }
     }
