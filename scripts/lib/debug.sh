@@ -6,18 +6,18 @@
 VRNIC_DEBUG=$VRNIC_CACHE/debug-$VRNIC_KEY-$(cat "$VRNIC_TOP"/{scripts/lib/debug.sh,qemu/debug.config} | cksum | cut -d" " -f1)
 
 # debug_make: makes the folder $VRNIC_DEBUG. Its folder `linux` has the built kernel, against which modules are built,
-# `guest` the guests' image, and `modules` all modules, as a file NAME.ko each.
+# `modules` all modules, as a file NAME.ko each, and its other folders the guests' images.
 debug_make() {
 	local log=$VRNIC_CACHE/log
 	rm -rf "$VRNIC_DEBUG"
-	mkdir -p "$log" "$VRNIC_DEBUG"/{linux,guest,modules}
+	mkdir -p "$log" "$VRNIC_DEBUG"/{linux,modules}
 	step "debug kernel 1/3: Debian's source of linux-source-$VRNIC_KERNEL_SERIES"
 	debug_source "$log"
 	step "debug kernel 2/3: building it (about 10 minutes on 2 processors)"
 	debug_configure "$log"
 	quietly "$log/debug-build" debug_kbuild -j"$(nproc)" bzImage modules
-	step "debug kernel 3/3: the guests' image"
-	debug_image "$log"
+	step "debug kernel 3/3: its modules"
+	debug_modules "$log"
 	touch "$VRNIC_DEBUG/complete"
 }
 
@@ -55,8 +55,8 @@ debug_configure() {
 	[ ${#missing[@]} -eq 0 ] || die "the kernel cannot have these settings of qemu/debug.config: ${missing[*]}"
 }
 
-# debug_image LOG: makes the folders `guest` and `modules`. The image is that of the other tests with more modules.
-debug_image() {
+# debug_modules LOG: makes the folder `modules`, and the file modules.cpio, the part of an image that has modules.
+debug_modules() {
 	local log=$1 root=$VRNIC_DEBUG/root module
 	mkdir "$root"
 	quietly "$log/debug-modules" debug_kbuild INSTALL_MOD_PATH="$root" INSTALL_MOD_STRIP=1 modules_install
@@ -65,14 +65,24 @@ debug_image() {
 	# Tests load these from files, as with Debian's kernel. The guests' kernels must not load them by themselves.
 	for module in "${EXTRA_MODULES[@]}"; do find "$root" -name "${module##*/}.ko" -delete; done
 	quietly "$log/debug-depmod" in_root depmod -b "$root" "$(cat "$VRNIC_DEBUG/linux/include/config/kernel.release")"
-	cp "$VRNIC_GUEST/base.cpio" "$VRNIC_DEBUG/guest/base.cpio"
-	(cd "$root" && find . -print0 | cpio --quiet --null --create --format=newc) >>"$VRNIC_DEBUG/guest/base.cpio"
-	cp "$VRNIC_DEBUG/linux/arch/x86/boot/bzImage" "$VRNIC_DEBUG/guest/vmlinuz"
-	touch "$VRNIC_DEBUG/guest/complete"
+	(cd "$root" && find . -print0 | cpio --quiet --null --create --format=newc) >"$VRNIC_DEBUG/modules.cpio"
 	rm -rf "$root"
 	# Modules are built without the kernel's object files.
 	find "$VRNIC_DEBUG/linux" \( -path '*/scripts' -o -path '*/tools' \) -prune -o -type f \( -name '*.o' -o -name '*.a' \) \
 		-exec rm {} +
+}
+
+# debug_guest BASE: makes the image with the debug kernel of the image in the folder BASE, unless it is there, and prints
+# its folder.
+debug_guest() {
+	local folder=$VRNIC_DEBUG/${1##*/}
+	if ! [ -e "$folder/complete" ]; then
+		mkdir -p "$folder"
+		cat "$1/base.cpio" "$VRNIC_DEBUG/modules.cpio" >"$folder/base.cpio"
+		cp "$VRNIC_DEBUG/linux/arch/x86/boot/bzImage" "$folder/vmlinuz"
+		touch "$folder/complete"
+	fi
+	echo "$folder"
 }
 
 # debug_module: builds the kernel modules for the debug kernel, in the folder $VRNIC_BUILD/debug, which then has

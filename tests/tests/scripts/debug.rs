@@ -10,7 +10,7 @@ use vrnic_tests::repository::script::top;
 
 /// What suites need that is not Debian's default for every kernel. A kernel without it would fail
 /// their cases after a build of many minutes.
-const NEEDS: [(&str, &[&str]); 5] = [
+const NEEDS: [(&str, &[&str]); 6] = [
     ("module", &["SLUB_DEBUG", "SUSPEND", "PM_DEBUG"]),
     (
         "paging",
@@ -31,6 +31,7 @@ const NEEDS: [(&str, &[&str]); 5] = [
     (
         "iscsi",
         &[
+            "BLK_DEV_INTEGRITY",
             "BLK_DEV_SD",
             "CONFIGFS_FS",
             "EXT4_FS",
@@ -41,6 +42,7 @@ const NEEDS: [(&str, &[&str]); 5] = [
             "TCM_IBLOCK",
         ],
     ),
+    ("storage", &["CRYPTO_MD5", "EXT4_FS", "ISCSI_TARGET", "ISCSI_TCP", "TCM_FILEIO"]),
 ];
 
 /// Shows: tools: the kernel with KASAN has what the suites need that run in it
