@@ -46,6 +46,8 @@ pub(crate) fn suite() -> Result<Suite> {
     cases.push(Case::new("killed_while_it_waits_for_pages", killed));
     cases.push(Case::new("a_page_that_is_withheld_delays_its_process_alone", withheld));
     cases.push(Case::new("a_page_that_is_withheld_does_not_delay_unbinding", unbound));
+    cases.push(Case::new("a_page_that_is_withheld_does_not_delay_recovery", failed));
+    cases.push(Case::new("a_page_that_is_withheld_does_not_delay_removal", removed));
     cases.push(Case::new("an_adapter_that_keeps_pages_is_reset", kept));
     cases.push(Case::new("still_works", |pair| works(pair)));
     cases.push(Case::ruinous("a_stopped_daemon_delays_the_kernel_briefly", pressed));
@@ -192,6 +194,43 @@ fn unbound(pair: &mut Pair) -> Result<()> {
         }
     }
     works(pair)
+}
+
+/// Loses the adapter in this way while pages never come. The processes that need them can be killed
+/// after that.
+fn lost(pair: &Pair, lose: impl Fn(&Pair) -> Result<()>) -> Result<()> {
+    for how in ["stay", "advise", "stay fuse", "stay fuse-sync", "advise fuse-sync"] {
+        let program = wait_for_page(pair, how)?;
+        lose(pair).context(how)?;
+        works(pair)?;
+        // An advice has ended already.
+        pair.a.check("pkill -KILL vrnic_withheld || true", SHORT_TIMEOUT)?;
+        program.wait(AT_ONCE).context("it cannot be killed")?;
+        release(pair)?;
+    }
+    works(pair)
+}
+
+/// The adapter fails while pages never come, and is brought up again.
+///
+/// Shows: paging: a page that is withheld while the adapter fails or is removed
+fn failed(pair: &mut Pair) -> Result<()> {
+    lost(pair, |pair| {
+        let before = registration(&pair.a)?;
+        arm(pair, "fail-device function=a")?;
+        recovers(&pair.a, before).context("recovery waits for the page")?;
+        over(pair)
+    })
+}
+
+/// The adapter is removed from the running guest while pages never come, and found again.
+fn removed(pair: &mut Pair) -> Result<()> {
+    lost(pair, |pair| {
+        let remove = format!("echo 1 >{PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null");
+        pair.a.check(&remove, AT_ONCE).context("removal waits for the page")?;
+        pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT_TIMEOUT)?;
+        ready(&pair.a)
+    })
 }
 
 /// The adapter does not give pages back, so it is reset before the kernel uses them otherwise.
