@@ -356,6 +356,16 @@ fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H
     }
 }
 
+/// Returns the number of frames with answers that may leave. Acknowledgements are short, and are
+/// sent unless their class is paused, so that the peer can continue.
+fn room_for_answers<H: Host>(network: Network<'_, H>, way: &Way, is_reading: bool) -> usize {
+    if is_reading {
+        return room(network, way);
+    }
+    let is_paused = network.fabric.pauses(network.core().mac(), way.heading().service);
+    if is_paused { 0 } else { MAX_FRAMES }
+}
+
 fn answers<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
@@ -378,14 +388,7 @@ fn answers<H: Host>(
         return Leaves::None;
     }
     let there = PeerContext::patient(network.core(), qp, responder.asker(), slice);
-    // Acknowledgements are short, and are sent unless their class is paused, so that the peer can
-    // continue.
-    let is_paused = || network.fabric.pauses(network.core().mac(), way.heading().service);
-    let room = match engine.is_reading() {
-        true => room(network, way),
-        false if is_paused() => 0,
-        false => MAX_FRAMES,
-    };
+    let room = room_for_answers(network, way, engine.is_reading());
     for _ in 0..MAX_FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
         let length = reply.read.map_or(0, |read| read.length as usize);
