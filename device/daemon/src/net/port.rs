@@ -415,8 +415,7 @@ impl Port {
         loop {
             let more = self.release();
             let change = self.write();
-            if change == Change::Gone || !more || !self.queue.is_empty() || self.due_at().is_some()
-            {
+            if change == Change::Gone || !more || !self.queue.is_empty() || self.waits() {
                 return change;
             }
         }

@@ -192,7 +192,7 @@ fn a_peer_that_sends_too_much_is_paused_and_told_again() {
         let pause = PauseFrame::parse(&peer.receive());
         assert_eq!(pause.and_then(|it| it.times[Class::ROCE]), Some(u16::MAX));
     }
-    let lane = lane(&folder.path("m"));
-    assert!(lane("drops") > 0 && lane("pfc_sent") >= 3);
+    wait::until("a drop", || (lane(&folder.path("m"))("drops") > 0).then_some(()));
+    assert!(lane(&folder.path("m"))("pfc_sent") >= 3);
     daemon.check();
 }

@@ -50,7 +50,14 @@ impl Port {
     #[must_use]
     pub fn due_at(&self) -> Option<Nanos> {
         let Waiting { lanes, due_at } = self.waiting.as_ref()?;
-        lanes.pause_at().into_iter().chain(*due_at).min()
+        // A full queue takes no PFC frame, and its line says when there is room.
+        let pause_at = lanes.pause_at().filter(|_| self.queue.bytes() <= PASSED);
+        pause_at.into_iter().chain(*due_at).min()
+    }
+
+    /// Returns whether the frames in the lanes wait for a time.
+    pub(super) fn waits(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.due_at.is_some())
     }
 
     /// Queues a frame in the lanes. Returns whether they have grown.

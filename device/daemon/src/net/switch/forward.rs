@@ -86,6 +86,8 @@ impl Switch {
         let Some(port) = self.ports.get(&from.port) else { return };
         let by_line = from.account.is_none();
         if by_line && port.obeys(&frame) {
+            // Pauses may have ended.
+            self.grown.push(from.port);
             return;
         }
         if !by_line && !port.admits(&frame) {

@@ -81,7 +81,8 @@ fn a_class_of_an_adapter_is_paused_while_too_much_of_it_waits_for_another_one() 
     let taker = Taker::default();
     switch.add(function("a", A, &Taker::default())).expect("a port");
     switch.add(function("b", B, &taker)).expect("a port");
-    set(&mut switch, "port=a,pfc=3:20k-10k");
+    // A pause at 10 Mbit/s lasts 3.4 s.
+    set(&mut switch, "port=a,rate=10M,pfc=3:20k-10k");
     set(&mut switch, "port=b,rate=8M");
     let fields = |class| ServiceFields { traffic_class: Some(class), tag: None };
     let room = |class| handle.outbox().room(A, fields(class));
