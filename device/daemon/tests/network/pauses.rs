@@ -188,9 +188,11 @@ fn a_peer_that_sends_too_much_is_paused_and_told_again() {
     for nth in 0..500 {
         peer.send(&packet(STATIONS[0], STATIONS[1], 26, nth));
     }
-    for _ in 0..3 {
-        let pause = PauseFrame::parse(&peer.receive());
-        assert_eq!(pause.and_then(|it| it.times[Class::ROCE]), Some(u16::MAX));
+    let mut pauses = 0;
+    while pauses < 3 {
+        let pause = PauseFrame::parse(&peer.receive()).expect("a PFC frame");
+        // A pause ends if this test is so slow that frames leave faster than they come.
+        pauses += u32::from(pause.times[Class::ROCE] == Some(u16::MAX));
     }
     wait::until("a drop", || (lane(&folder.path("m"))("drops") > 0).then_some(()));
     assert!(lane(&folder.path("m"))("pfc_sent") >= 3);
