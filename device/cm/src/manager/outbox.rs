@@ -11,6 +11,9 @@ use crate::mad::Mad;
 use crate::parameters::Path;
 use crate::state::Event;
 
+/// Maximum number of messages that wait until they can be sent.
+const MAX_MESSAGES: usize = 4096;
+
 /// A connection that has something to do at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Due {
@@ -31,7 +34,14 @@ impl Outbox {
     /// Sends a message once.
     pub(super) fn send(&mut self, path: Path, mad: Mad) {
         self.counters.sent += 1;
-        self.messages.push_back(Outgoing { path, mad });
+        self.queue(Outgoing { path, mad });
+    }
+
+    /// Queues a message, unless too many wait. What is not queued is lost, as on a network.
+    fn queue(&mut self, message: Outgoing) {
+        if self.messages.len() < MAX_MESSAGES {
+            self.messages.push_back(message);
+        }
     }
 
     /// Sends a message until there is an answer.
@@ -56,7 +66,8 @@ impl Outbox {
         let Some(retries) = outstanding.retries.checked_sub(1) else { return false };
         outstanding.retries = retries;
         self.counters.repeated += 1;
-        self.messages.push_back(Outgoing { path: connection.path, mad: outstanding.mad });
+        let message = Outgoing { path: connection.path, mad: outstanding.mad };
+        self.queue(message);
         let at = now.plus(outstanding.timeout);
         self.set_deadline(connection, at);
         true

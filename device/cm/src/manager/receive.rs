@@ -94,7 +94,10 @@ impl Manager {
             Some(reason::INVALID_TRANSPORT_TYPE)
         } else if !path.has_mtu() {
             Some(reason::INVALID_MTU)
-        } else if let Some(stale) = self.by_qpn.get(&(guid, qpn)).copied() {
+        } else if let Some(stale) = self.by_qpn.get(&(guid, qpn)).copied().filter(|stale| {
+            let connection = self.connections.get(stale);
+            connection.is_some_and(|connection| connection.path.dest == from.source)
+        }) {
             // The peer has begun again.
             let _ended = self.disconnect(now, stale);
             Some(reason::STALE_CONNECTION)
