@@ -241,9 +241,13 @@ impl Gsi {
         let mut counts = self.counts.lock();
         let completion = self.receives.take(host)?;
         let received = self.read(host, &completion);
-        // Receives complete in order, so the next one has the place of this one.
-        counts.receives = counts.receives.wrapping_add(1);
-        host.bar_store32(self.doorbell.rq_pi(), counts.receives);
+        // A queue pair that has failed takes no receives any more.
+        // CAST: the enum's number.
+        if completion.status == Status::Success as u8 {
+            // Receives complete in order, so the next one has the place of this one.
+            counts.receives = counts.receives.wrapping_add(1);
+            host.bar_store32(self.doorbell.rq_pi(), counts.receives);
+        }
         received
     }
 

@@ -16,6 +16,7 @@ use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::ethernet::Uplink;
 use vrnic_control::capture::Captures;
 use vrnic_control::socket::accept;
+use vrnic_packet::Mtu;
 
 use super::folder::FolderMember;
 use super::neighbors::Neighbors;
@@ -34,6 +35,8 @@ const FIRST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const TRUNKS_MAX: usize = 256;
 /// The name of the trunk to a daemon.
 const DAEMON: &str = "daemon";
+/// The MTU of the network cards of guests, if nobody has changed it.
+const GUEST_MTU: u32 = 1500;
 /// The longest time for which the start of a program waits for other members, and for a daemon.
 const MEMBERS_WAIT: Duration = Duration::from_secs(3);
 const DAEMON_WAIT: Duration = Duration::from_secs(5);
@@ -126,6 +129,9 @@ impl Joining {
             uplink: self.uplink(),
             captures: Arc::clone(captures),
         };
+        if self.daemon.is_some() {
+            adapter.limit_mtu(Mtu::of_ip(GUEST_MTU));
+        }
         let added = self.switch.add_adapter(adapter.name(), adapter.mac(), Arc::new(station));
         added.context("an adapter cannot be added to the switch")
     }
