@@ -19,7 +19,7 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::modules;
 use vrnic_qemu::pair::{Options, Pair, load_module};
-use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, settles, stop, works};
+use vrnic_tests::commands::{LONG_TIMEOUT, PCI, SHORT_TIMEOUT, works};
 use vrnic_tests::harness::{self, Case, Suite};
 use vrnic_tests::storage;
 
@@ -39,7 +39,6 @@ pub(crate) fn suite() -> Result<Suite> {
     let mut cases = vec![
         Case::new("the_kernel_has_the_device_memory", offered),
         Case::new("disk_of_a_target_without_its_ram", target),
-        Case::new("a_target_goes_on_in_its_ram", short_of_memory),
         Case::new("a_target_with_and_without_its_ram", speed),
         Case::new("a_peer_takes_blocks_that_leave_by_themselves", ranges::blocks_leave),
         Case::new("a_peer_gives_blocks_to_a_disk", ranges::blocks_come),
@@ -146,29 +145,6 @@ fn target(pair: &mut Pair) -> Result<()> {
     );
     pair.b.check(&end, SHORT_TIMEOUT)?;
     Ok(())
-}
-
-/// While somebody else has all device memory, a target that uses device memory copies blocks
-/// through its RAM, and fails no request.
-fn short_of_memory(pair: &mut Pair) -> Result<()> {
-    attach(pair)?;
-    let hold = format!("exec vrnic_hold {PCI}/p2pmem/allocate {MEMORY} > /tmp/held");
-    let holder = pair.b.agent().start(&hold)?;
-    settles(&pair.b, "grep -q held /tmp/held", 20)?;
-    let left = number(&pair.b, "available")?;
-    ensure!(left == 0, "{left} bytes of device memory are free");
-    let moves = format!(
-        "set -e; cd /tmp
-        dd if=/dev/urandom of=written bs=1M count={DATA} 2>/dev/null
-        dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
-        dd if=/dev/nvme0n1 of=read bs=256k count=$(({DATA} * 4)) iflag=direct 2>/dev/null
-        cmp written read; rm written read"
-    );
-    pair.a.check(&moves, LONG_TIMEOUT)?;
-    ensure!(number(&pair.b, "available")? == 0, "the memory was given back during the transfers");
-    stop(holder)?;
-    settles(&pair.b, &format!("[ $(cat {PCI}/p2pmem/available) = {MEMORY} ]"), 10)?;
-    storage::detach(&pair.a)
 }
 
 /// Reads blocks of the target's disk through device memory and through the target's RAM, in turn.
