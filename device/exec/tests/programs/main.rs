@@ -261,7 +261,7 @@ type Fault = (&'static str, &'static str, &'static str, i32, &'static str);
 
 /// Tests with rules for faults.
 const FAULTS: &[Fault] = &[
-    ("lost packets are sent again", "drop every=20", "-n 100", 0, "100 iters"),
+    ("lost packets are sent again", "drop every=20 times=10", "-n 100", 0, "100 iters"),
     ("late packets arrive", "delay by=2ms every=30", "-n 100", 0, "100 iters"),
     ("a request fails", "fail-request status=rem-access-err nth=20", "-n 100", 1, "status"),
     (
