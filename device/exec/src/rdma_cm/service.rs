@@ -116,6 +116,12 @@ impl<T> CmService<T> {
         self.settle();
     }
 
+    /// Closes all files, because no process is left that could use them.
+    pub fn close_all(&mut self) {
+        let all: Vec<_> = self.files.keys().copied().collect();
+        all.into_iter().for_each(|file| self.close(file));
+    }
+
     /// Makes a thread wait for an event of a file.
     ///
     /// # Errors
