@@ -20,6 +20,7 @@ use zerocopy::IntoBytes;
 use super::host::ProcessHost;
 use super::ring::{Ring, driver_addr};
 use crate::memory::words;
+use crate::trap::tree::ipv4_gid;
 
 /// The key of all queue pairs 1.
 const QKEY: u32 = 0x8001_0000;
@@ -272,18 +273,14 @@ impl Gsi {
 
 /// Returns the GIDs of the sender and of the receiver in a network header.
 fn addresses(header: &[u8; GRH_LEN as usize], is_ipv4: bool) -> [Gid; 2] {
-    let mut gids = [[0; 16]; 2];
-    let [source, dest] = &mut gids;
+    // An IPv4 header is at the end of the place for the header.
+    let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
     if is_ipv4 {
-        for (gid, from) in [(source, 32), (dest, 36)] {
-            let address = header.iter().skip(from);
-            gid.iter_mut().skip(10).take(2).for_each(|byte| *byte = 0xff);
-            gid.iter_mut().skip(12).zip(address).for_each(|(to, from)| *to = *from);
-        }
-    } else {
-        for (gid, from) in [(source, 8), (dest, 24)] {
-            gid.iter_mut().zip(header.iter().skip(from)).for_each(|(to, from)| *to = *from);
-        }
+        return [[s0, s1, s2, s3], [d0, d1, d2, d3]].map(|address| ipv4_gid(address.into()));
+    }
+    let mut gids = [[0; 16]; 2];
+    for (gid, from) in gids.iter_mut().zip([8, 24]) {
+        gid.iter_mut().zip(header.iter().skip(from)).for_each(|(to, from)| *to = *from);
     }
     gids
 }
@@ -299,7 +296,7 @@ mod tests {
     use crate::adapter::driver::Driver;
     use crate::adapter::host::system_clock;
     use crate::memory::spaces::Spaces;
-    use crate::trap::tree::{ipv4_gid, link_local_gid};
+    use crate::trap::tree::link_local_gid;
 
     /// Returns two adapters in a network, and the GIDs of each.
     fn pair() -> [(Driver, [Gid; 2]); 2] {

@@ -1,12 +1,14 @@
 //! The formats of address resolution: ARP for IPv4 (RFC 826), and neighbour discovery for IPv6 (RFC
 //! 4861).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use vrnic_adapter::ethernet::Frame;
 use vrnic_cm::parameters::Gid;
 use vrnic_packet::MacAddr;
 use vrnic_packet::checksum::Sum;
+
+use crate::trap::tree::ipv4_gid;
 
 /// The MAC of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct Neighbor {
     pub mac: [u8; 6],
 }
 
-/// What a frame says.
+/// The contents of a frame about addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The sender. None if it does not have its address yet.
@@ -50,11 +52,6 @@ const OVERRIDE: u8 = 1 << 5;
 /// Length of a solicitation without options in bytes.
 const SOLICITATION_LEN: usize = 24;
 
-/// Returns the GID of an IPv4 address.
-fn mapped(octets: [u8; 4]) -> Gid {
-    Ipv4Addr::from(octets).to_ipv6_mapped().octets()
-}
-
 /// Returns the IPv4 address of a GID.
 fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
     Ipv6Addr::from(*gid).to_ipv4_mapped().map(|address| address.octets())
@@ -83,8 +80,8 @@ fn parse_arp(body: &[u8]) -> Option<Heard> {
     if *head != ARP_HEAD || !known || !is_station(mac) {
         return None;
     }
-    let sender = Neighbor { gid: mapped(*source), mac: *mac };
-    let wanted = (operation[1] == REQUEST).then_some(mapped(*target));
+    let sender = Neighbor { gid: ipv4_gid((*source).into()), mac: *mac };
+    let wanted = (operation[1] == REQUEST).then_some(ipv4_gid((*target).into()));
     Some(Heard { sender: Some(sender).filter(|_| *source != [0; 4]), mac: *mac, wanted })
 }
 
@@ -163,7 +160,7 @@ pub fn answer(own: &Neighbor, heard: &Heard) -> Option<Frame> {
         let peer = heard.sender.and_then(|sender| ipv4(&sender.gid)).unwrap_or_default();
         return Some(arp(&heard.mac, REPLY, (&own.mac, own_ip), (&heard.mac, peer)));
     }
-    // Whoever has no address yet hears what is sent to all nodes.
+    // A station without an address receives what is sent to all nodes.
     let all = ([0x33, 0x33, 0, 0, 0, 1], Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets());
     let (to, dest) = heard.sender.map_or(all, |sender| (sender.mac, sender.gid));
     let solicited = if heard.sender.is_some() { SOLICITED } else { 0 };
