@@ -53,7 +53,7 @@ pub struct Answers {
     pub connections: Connections,
     /// Requests that wait for the addresses of peers.
     pub deferred: Deferred,
-    /// What rings when messages for the connection manager have arrived.
+    /// The bell of messages for the connection manager.
     pub bell: Arc<Bell>,
     /// The lowest descriptor of a device file.
     pub first_descriptor: u32,
@@ -82,9 +82,8 @@ impl Answers {
                 self.bell.quiet();
             }
             let _message = catch_unwind(AssertUnwindSafe(|| {
-                let (closed, rung) = (is_set(closed), is_set(rung));
-                self.look(closed, &mut next_look);
-                self.try_again(rung);
+                self.look(is_set(closed), &mut next_look);
+                self.try_again();
             }));
             if is_set(calls) {
                 self.one();
@@ -267,10 +266,11 @@ impl Answers {
         }
     }
 
-    /// Executes requests again that wait for the addresses of peers, if it is time or if the bell
-    /// has rung.
-    fn try_again(&mut self, rung: bool) {
-        for waiting in self.deferred.take(rung) {
+    /// Executes requests again that wait for the addresses of peers, if it is time or if addresses
+    /// have become known.
+    fn try_again(&mut self) {
+        let Some(device) = self.devices.first() else { return };
+        for waiting in self.deferred.take(device.neighbors().generation()) {
             let done = match self.request(waiting.id, &waiting.call, waiting.file) {
                 Err(ASKED) if !waiting.is_over(Instant::now()) => {
                     self.deferred.put_back(waiting);

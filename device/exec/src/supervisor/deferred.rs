@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+#[cfg(doc)]
+use crate::join::neighbors::Neighbors;
 use crate::trap::call::Call;
 use crate::trap::listener::Id;
 use crate::trap::task::FileId;
@@ -19,7 +21,7 @@ pub const INTERVAL: Duration = Duration::from_millis(50);
 pub struct Waiting {
     /// The system call.
     pub id: Id,
-    /// What it is.
+    /// The number and the arguments of the system call.
     pub call: Call,
     /// The device file.
     pub file: FileId,
@@ -31,6 +33,8 @@ pub struct Waiting {
 pub struct Deferred {
     all: Vec<Waiting>,
     next: Option<Instant>,
+    /// The number of [`Neighbors::generation`] at the last look.
+    generation: u64,
 }
 
 impl Waiting {
@@ -59,8 +63,9 @@ impl Deferred {
         self.next = self.next.or(Some(Instant::now() + INTERVAL));
     }
 
-    /// Takes all requests if it is time to try them again, or if there is news.
-    pub fn take(&mut self, news: bool) -> Vec<Waiting> {
+    /// Takes all requests if it is time to try them again, or if addresses have become known.
+    pub fn take(&mut self, generation: u64) -> Vec<Waiting> {
+        let news = std::mem::replace(&mut self.generation, generation) != generation;
         if !news && self.next.is_none_or(|next| Instant::now() < next) {
             return Vec::new();
         }
