@@ -209,9 +209,9 @@ impl<H: Host> Fabric<H> {
 
     /// Returns whether the network asks the adapter with the MAC `source` to send no frames of this
     /// class of service at present, which is so only if its port has classes.
-    pub(crate) fn pauses(&self, source: MacAddr, service: ServiceFields) -> bool {
+    pub(crate) fn pauses(&self, source: MacAddr, service: impl FnOnce() -> ServiceFields) -> bool {
         self.by_switch()
-            && self.addresses.uplink().is_some_and(|uplink| uplink.pauses(source, service))
+            && self.addresses.uplink().is_some_and(|uplink| uplink.pauses(source, service()))
     }
 
     /// Returns where a frame goes, with the fields of its class if ports have classes.

@@ -362,7 +362,7 @@ fn room_for_answers<H: Host>(network: Network<'_, H>, way: &Way, is_reading: boo
     if is_reading {
         return room(network, way);
     }
-    let is_paused = network.fabric.pauses(network.core().mac(), way.heading().service);
+    let is_paused = network.fabric.pauses(network.core().mac(), || way.heading().service);
     if is_paused { 0 } else { MAX_FRAMES }
 }
 
