@@ -135,24 +135,24 @@ fn a_daemon_pauses_another_one_by_a_tap_device_and_a_packet_socket() {
     }
 }
 
-/// The other daemon is a test, which sees what this one sends.
-#[test]
-fn pauses_of_a_peer_stop_their_class_and_no_other() {
+/// Returns a daemon with these lanes, between another daemon, which is the test, at a trunk, and a
+/// station at a port.
+fn between(lanes: &[&str]) -> (Folder, Daemon, Peer, UnixStream) {
     let folder = Folder::new();
-    let mut daemon = folder.daemon(
-        0,
-        &[
-            ("--uplink", "name=up,listen=@t"),
-            ("--port", "name=g,net=@g"),
-            ("--monitor", "@m"),
-            // A pause has 3.4 s at this rate.
-            ("--lanes", "port=up,rate=10M"),
-        ],
-    );
-    let mut peer = Peer::greeted(&folder.path("t"));
-    let mut station = folder.plug("g");
+    let ports =
+        [("--uplink", "name=up,listen=@t"), ("--port", "name=g,net=@g"), ("--monitor", "@m")];
+    let lanes = lanes.iter().map(|lanes| ("--lanes", *lanes));
+    let daemon = folder.daemon(0, &ports.into_iter().chain(lanes).collect::<Vec<_>>());
+    let (peer, station) = (Peer::greeted(&folder.path("t")), folder.plug("g"));
     daemon.wait_for_log("link up port=\"up\"");
     daemon.wait_for_log("link up port=\"g\"");
+    (folder, daemon, peer, station)
+}
+
+#[test]
+fn pauses_of_a_peer_stop_their_class_and_no_other() {
+    // A pause has 3.4 s at this rate.
+    let (folder, mut daemon, mut peer, mut station) = between(&["port=up,rate=10M"]);
     peer.send(&pause(true));
     wait::until("the pause", || (lane(&folder.path("m"))("pfc_received") == 1).then_some(()));
     let [held, other] = [26, 0].map(|dscp| packet(BROADCAST, STATIONS[0], dscp, 7));
@@ -167,21 +167,8 @@ fn pauses_of_a_peer_stop_their_class_and_no_other() {
 /// The peer sends more than the daemon has room for, and does not obey.
 #[test]
 fn a_peer_that_sends_too_much_is_paused_and_told_again() {
-    let folder = Folder::new();
-    let mut daemon = folder.daemon(
-        0,
-        &[
-            ("--uplink", "name=up,listen=@t"),
-            ("--port", "name=g,net=@g"),
-            ("--monitor", "@m"),
-            ("--lanes", "port=up,pfc=3:20k-10k"),
-            ("--lanes", "port=g,rate=1M"),
-        ],
-    );
-    let mut peer = Peer::greeted(&folder.path("t"));
-    let mut station = folder.plug("g");
-    daemon.wait_for_log("link up port=\"up\"");
-    daemon.wait_for_log("link up port=\"g\"");
+    let lanes = ["port=up,pfc=3:20k-10k", "port=g,rate=1M"];
+    let (folder, mut daemon, mut peer, mut station) = between(&lanes);
     let hello = frame(BROADCAST, STATIONS[0], 60);
     send(&mut station, &hello);
     assert_eq!(peer.receive(), hello);
