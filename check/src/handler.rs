@@ -30,7 +30,7 @@ static STORES: OnceLock<Store> = OnceLock::new();
 /// goes on.
 pub(crate) type Store = fn(usize, *mut c_void) -> bool;
 
-/// What is known of the signals of a thread.
+/// The known state of the signals of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mask {
     Unknown,
@@ -182,12 +182,12 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_s
         // SAFETY: with this flag the program's handler has this type.
         let handler: unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
             unsafe { mem::transmute(before.sa_sigaction) };
-        // SAFETY: the arguments are those of the kernel.
+        // SAFETY: the kernel has given these arguments.
         unsafe { handler(signal, info, context) };
     } else {
         // SAFETY: without the flag the program's handler has this type.
         let handler: unsafe extern "C" fn(c_int) = unsafe { mem::transmute(before.sa_sigaction) };
-        // SAFETY: the argument is that of the kernel.
+        // SAFETY: the kernel has given this argument.
         unsafe { handler(signal) };
     }
 }

@@ -8,7 +8,7 @@ use libc::{sigaction as Action, sighandler_t, sigset_t};
 use crate::calls::real::interpose;
 use crate::handler;
 
-/// These calls are the program's wherever they come from.
+/// Calls of the program for handlers of signals, from any of its libraries.
 const fn is_never() -> bool {
     false
 }

@@ -93,7 +93,7 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// Returns that of frames with these headers.
+    /// Returns the heading of frames with these headers.
     #[must_use]
     pub fn of(ethernet: &Ethernet, traffic_class: u8) -> Self {
         let service = ServiceFields { traffic_class: Some(traffic_class), tag: ethernet.vlan };

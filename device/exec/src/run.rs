@@ -202,7 +202,7 @@ impl Running {
         let _panicked = self.answering.join();
         let written = self.written.end();
         let reported = self.report.map_or(Ok(()), |report| report.end(ended));
-        // What the adapters send last goes to other members.
+        // Other members receive the last frames of the adapters.
         drop((self.sockets, self.worker, self.membership, self.tree));
         written.and(reported)?;
         let missed = if self.must_hit { self.traffic.missed() } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! What the worker wakes the supervisor's thread with: an event file of the kernel.
+//! A bell, by which the worker wakes the supervisor's thread: an event file of the kernel.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

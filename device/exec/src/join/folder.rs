@@ -131,7 +131,7 @@ impl FolderMember {
         };
         let own = addresses.first().context("a member needs an address")?;
         let path = this.folder.join(format!("{own}{SOCKET}"));
-        // A socket of this name is that of a process that has ended, because the lock was free.
+        // The lock was free, so a process that has left a socket of this name has ended.
         let _none = std::fs::remove_file(&path);
         let peers = this.peers()?;
         let access = Access { mode: SocketMode(0o600), ..Access::default() };

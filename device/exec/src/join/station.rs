@@ -19,7 +19,7 @@ pub struct Station {
     pub adapter: Arc<Adapter<ProcessHost>>,
     /// The addresses of all stations.
     pub neighbors: Arc<Neighbors>,
-    /// What takes answers.
+    /// The way of answers.
     pub uplink: Arc<dyn Uplink>,
     /// The captures of the run.
     pub captures: Arc<Captures>,

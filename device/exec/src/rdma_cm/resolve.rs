@@ -21,6 +21,7 @@ const LIFETIME: u8 = 16;
 pub const HOP_LIMIT: u8 = 64;
 /// Maximum number of identifiers that wait for addresses.
 const RESOLVING_MAX: usize = 4096;
+
 impl<T> CmService<T> {
     /// Finds the adapter on the way to an address (`ucma_resolve_ip`).
     pub(super) fn resolve_ip(

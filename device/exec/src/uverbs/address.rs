@@ -12,8 +12,8 @@ use super::wire::{UHW_OUT, device::CORE_OUT};
 use super::write::{AhAttr, CreateAh, QpDest};
 use crate::join::neighbors::Found;
 
-/// What a request fails with that is executed again when the network has answered, or after a
-/// second. Programs do not see it.
+/// The error of a request that waits for an answer of the network, for a second at most. The
+/// request is executed again, so programs do not see this error.
 pub const ASKED: Errno = Errno::INPROGRESS;
 /// Largest flow label: 20 bits.
 const FLOW_LABEL_MAX: u32 = (1 << 20) - 1;

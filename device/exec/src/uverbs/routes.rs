@@ -72,7 +72,7 @@ pub struct Routes {
     files: AtomicUsize,
     /// True if records wait in a channel.
     waits: AtomicBool,
-    /// What says that messages of connection managers wait.
+    /// The bell of messages for connection managers.
     bell: OnceLock<Arc<Bell>>,
 }
 

@@ -76,7 +76,7 @@ pub struct Requester<H: Host> {
     pub progress: Option<Progress>,
     /// The READs that were posted together.
     pub posted_reads: PostedReads,
-    /// Where the raw packet in progress has found no room.
+    /// The heading of the raw packet in progress, if there was no room for it.
     pub no_room_to: Option<Heading>,
     /// The half's number among all halves. A reset assigns a new one.
     life: u32,
