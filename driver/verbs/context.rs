@@ -80,7 +80,8 @@ fn answer(
     let uar = uars.add_first(ctx, |area| new.add_mapping(area))?;
     let kick_mmap = new.add_mapping(ctx.adapter.kick_area()?)?;
     let caps = ctx.adapter.caps();
-    let mut features = Features::all();
+    // The adapter's clock has registers, from another begin than the system's.
+    let mut features = Features::all().difference(Features::SYSTEM_CLOCK);
     features.set(Features::AWAIT, caps.has(DeviceFeatures::AWAIT));
     features.set(Features::HOLDING_CQ, caps.has(DeviceFeatures::HOLDING_CQ));
     features.set(Features::KEY_OPTIONS, caps.has(DeviceFeatures::KEY_OPTIONS));
